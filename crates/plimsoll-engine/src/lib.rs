@@ -23,7 +23,7 @@ pub mod own_groups;
 pub mod plan;
 pub mod runtime;
 pub mod tasks;
-pub mod toml_file;
+pub mod text_file;
 pub mod undo;
 
 pub use error::{EngineError, Result};

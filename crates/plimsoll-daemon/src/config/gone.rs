@@ -1,6 +1,7 @@
 //! Keys of earlier versions, and what took their place.
 
-use plimsoll_engine::toml_file::{FileError, Table};
+use plimsoll_engine::text_file::{FileError, Source};
+use toml::de::DeTable;
 
 /// For rules that matched processes.
 const PROCESSES: &str = "rules match cgroups and units; start the program with `plimsoll run`, or \
@@ -28,11 +29,11 @@ const KEYS: [(&str, &str); 5] = [
 ///
 /// # Errors
 /// Names the first such key.
-pub(super) fn check(table: &Table, prefix: &str) -> Result<(), FileError> {
-    for entry in table.entries() {
-        let key = format!("{prefix}{}", entry.key);
+pub(super) fn check(source: &Source, table: &DeTable<'_>, prefix: &str) -> Result<(), FileError> {
+    for written in table.keys() {
+        let key = format!("{prefix}{}", written.get_ref());
         if let Some((_, hint)) = KEYS.iter().find(|(gone, _)| *gone == key) {
-            return Err(table.error_at(&entry.key_span, format!("{key}: {hint}")));
+            return Err(source.error(written.span().start, format!("{key}: {hint}")));
         }
     }
     Ok(())

@@ -20,10 +20,14 @@ mod tests;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
+use std::str::FromStr;
 
-use plimsoll_engine::knobs::BandwidthSlice;
-use plimsoll_engine::toml_file::{FileError, Source, Table, parse};
+use plimsoll_engine::knobs::{BandwidthSlice, from_word};
+use plimsoll_engine::text_file::{FileError, Source};
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
 pub use patterns::Patterns;
 pub(crate) use rule::PROCESS_GROUP;
@@ -33,22 +37,11 @@ pub use rules::Rules;
 /// Path of the file, unless another is named.
 pub const PATH_DEFAULT: &str = "/etc/plimsoll/plimsoll.toml";
 /// The version of the file.
-const VERSION: u32 = 1;
+const VERSION: &str = "1";
 /// Address of the metrics, unless the file says otherwise.
 const METRICS_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9464);
 /// Value that switches a setting off.
 const NONE: &str = "none";
-/// The keys at the top of the file.
-const KEYS: [&str; 7] = [
-    "version",
-    "enforcer",
-    "enforce",
-    "burst-enabled",
-    "bandwidth-slice",
-    "metrics",
-    "group",
-];
-
 /// Kernel interface that enforces the groups.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -123,91 +116,109 @@ impl Config {
     }
 
     fn of(source: &Source) -> Result<Self, FileError> {
-        let entries = parse(source)?;
-        let top = Table::new(source, 0, &entries, "the configuration");
-        gone::check(&top, "")?;
-        top.check_keys(&KEYS)?;
-        check_version(&top)?;
+        let top = DeTable::parse(source.text());
+        let top = top.map_err(|error| refused(source, 0, "not TOML: ", &error))?;
+        gone::check(source, top.get_ref(), "")?;
+        check_version(source, top.get_ref())?;
+        let groups = top.get_ref().get("group").cloned();
+        let file: File = read(source, top)?;
+        let place = groups.as_ref().map_or(0, |groups| groups.span().start);
+        let rules = Rules::new(rule::read_all(source, groups)?);
         Ok(Self {
-            enforcer: enforcer(&top)?,
-            enforce: top.flag("enforce")?,
-            burst_enabled: burst_enabled(&top)?.unwrap_or(true),
-            bandwidth_slice: top.parsed("bandwidth-slice")?,
-            metrics: metrics(&top)?,
-            rules: rules(&top)?,
+            enforcer: file.enforcer,
+            enforce: file.enforce,
+            burst_enabled: file.burst_enabled,
+            bandwidth_slice: file.bandwidth_slice,
+            metrics: file.metrics.listen.0,
+            rules: rules.map_err(|error| source.error(place, format!("match: {error}")))?,
         })
     }
 }
 
-fn check_version(top: &Table) -> Result<(), FileError> {
-    let version: Option<u32> = top.whole("version")?;
-    if version == Some(VERSION) {
+/// The keys at the top of the file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct File {
+    #[serde(rename = "version")]
+    _version: IgnoredAny,
+    #[serde(default)]
+    enforcer: EnforcerWanted,
+    #[serde(default)]
+    enforce: bool,
+    #[serde(default = "enabled")]
+    burst_enabled: bool,
+    bandwidth_slice: Option<BandwidthSlice>,
+    #[serde(default)]
+    metrics: Metrics,
+    #[serde(default, rename = "group")]
+    _groups: IgnoredAny,
+}
+
+fn enabled() -> bool {
+    true
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Metrics {
+    #[serde(deserialize_with = "from_word")]
+    listen: Listen,
+}
+
+/// An address, or none.
+struct Listen(Option<SocketAddr>);
+
+impl Default for Listen {
+    fn default() -> Self {
+        Self(Some(METRICS_DEFAULT))
+    }
+}
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            NONE => Ok(Self(None)),
+            _ => text
+                .parse()
+                .map(|address| Self(Some(address)))
+                .map_err(|_| {
+                    format!(
+                        "listen: `{text}` is no address; allowed: an address with its port such as \
+                     \"127.0.0.1:9464\" or \"[::1]:9464\", or \"none\""
+                    )
+                }),
+        }
+    }
+}
+
+/// The error of the TOML library at its place; at `start` where it names none.
+fn refused(source: &Source, start: usize, what: &str, error: &toml::de::Error) -> FileError {
+    let place = error.span().map_or(start, |span| span.start);
+    source.error(place, format!("{what}{}", error.message()))
+}
+
+/// Reads a table.
+///
+/// # Errors
+/// At the first key or value that is not allowed.
+fn read<T: DeserializeOwned>(source: &Source, table: Spanned<DeTable<'_>>) -> Result<T, FileError> {
+    let start = table.span().start;
+    let read = T::deserialize(toml::Deserializer::from(table));
+    read.map_err(|error| refused(source, start, "", &error))
+}
+
+fn check_version(source: &Source, top: &DeTable<'_>) -> Result<(), FileError> {
+    let version = top.get("version");
+    let given = version.map_or("", |version| match version.get_ref() {
+        DeValue::Integer(number) => number.as_str(),
+        other => other.as_str().unwrap_or(other.type_str()),
+    });
+    if given == VERSION {
         return Ok(());
     }
-    let given = version.map_or_else(String::new, |version| version.to_string());
     let problem =
         format!("version: `{given}` is not one that this plimsoll reads; allowed: {VERSION}");
-    Err(top.error("version", problem))
-}
-
-/// Reads one of a few words.
-fn word<T: Copy>(
-    table: &Table,
-    key: &str,
-    words: &[(&str, T)],
-    default: T,
-) -> Result<T, FileError> {
-    let allowed: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-    let allowed = allowed.join(", ");
-    let Some(text) = table.text(key, &allowed)? else {
-        return Ok(default);
-    };
-    let found = words.iter().find(|(word, _)| *word == text);
-    found.map(|(_, value)| *value).ok_or_else(|| {
-        table.error(
-            key,
-            format!("{key}: `{text}` is not allowed; allowed: {allowed}"),
-        )
-    })
-}
-
-fn enforcer(top: &Table) -> Result<EnforcerWanted, FileError> {
-    let words = [
-        ("auto", EnforcerWanted::Auto),
-        ("sched-ext", EnforcerWanted::SchedExt),
-        ("cgroup", EnforcerWanted::Cgroup),
-    ];
-    word(top, "enforcer", &words, EnforcerWanted::default())
-}
-
-/// `None`: the file has no such key.
-fn burst_enabled(top: &Table) -> Result<Option<bool>, FileError> {
-    const KEY: &str = "burst-enabled";
-    top.find(KEY).map(|_| top.flag(KEY)).transpose()
-}
-
-fn rules(top: &Table) -> Result<Rules, FileError> {
-    let rules = Rules::new(rule::read_all(top)?);
-    rules.map_err(|error| top.error("group", format!("match: {error}")))
-}
-
-fn metrics(top: &Table) -> Result<Option<SocketAddr>, FileError> {
-    let Some(table) = top.table("metrics", "the metrics")? else {
-        return Ok(Some(METRICS_DEFAULT));
-    };
-    table.check_keys(&["listen"])?;
-    listen(&table)
-}
-
-fn listen(table: &Table) -> Result<Option<SocketAddr>, FileError> {
-    const ALLOWED: &str = "an address with its port such as \"127.0.0.1:9464\" or \"[::1]:9464\", \
-                           or \"none\"";
-    match table.text("listen", ALLOWED)? {
-        None => Ok(Some(METRICS_DEFAULT)),
-        Some(NONE) => Ok(None),
-        Some(text) => text.parse().map(Some).map_err(|_| {
-            let problem = format!("listen: `{text}` is no address; allowed: {ALLOWED}");
-            table.error("listen", problem)
-        }),
-    }
+    Err(source.error(version.map_or(0, |version| version.span().start), problem))
 }

@@ -1,20 +1,30 @@
 //! Groups of the file: the match and the knobs of each.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::marker::PhantomData;
+use std::str::FromStr;
 
 use globset::Glob;
 use plimsoll_engine::group_policy::check_name;
 use plimsoll_engine::host::nr_cpus_present;
-use plimsoll_engine::knobs::Knobs;
-use plimsoll_engine::toml_file::{FileError, KNOB_KEYS, Table, read_knobs};
+use plimsoll_engine::knobs::{CpuMax, KnobError, Knobs, from_word};
+use plimsoll_engine::text_file::{FileError, Source};
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
-use super::gone;
 use super::patterns::{PatternError, Patterns, parse_cgroup, parse_unit};
+use super::{gone, read};
 
 /// Prefix of the name of a group of a single process.
 pub(crate) const PROCESS_GROUP: &str = "pid-";
-/// The keys of a match.
-const MATCH_KEYS: [&str; 2] = ["cgroup", "unit"];
+/// What a pattern may be, for messages.
+const PATTERNS_ALLOWED: &str =
+    "a pattern, or a list of patterns, with * and ? for what may be anything";
+/// The keys of a group that are no knobs.
+const OTHER_KEYS: [&str; 3] = ["name", "match", "cpu-max"];
 
 /// One group of the file.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,12 +39,15 @@ pub struct Rule {
 
 /// Conditions of a group, all of which have to be true. At least one is given. The knobs apply
 /// to each matching cgroup separately.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Match {
     /// The cgroup's path below the mount point, with a `/` in front.
+    #[serde(deserialize_with = "patterns::<_, CgroupPattern>")]
     pub cgroup: Option<Patterns>,
     /// The name of the systemd unit that the cgroup is: the last part of its path, if that ends
     /// in `.service`, `.scope` or `.slice`.
+    #[serde(deserialize_with = "patterns::<_, UnitPattern>")]
     pub unit: Option<Patterns>,
 }
 
@@ -53,14 +66,47 @@ impl Match {
     }
 }
 
+/// A group as it is written, but for its knobs.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Written {
+    name: String,
+    #[serde(rename = "match")]
+    matches: Match,
+    #[serde(default, deserialize_with = "cpu_max")]
+    cpu_max: Option<CpuMax>,
+}
+
+fn cpu_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<CpuMax>, D::Error> {
+    from_word(deserializer).map(Some)
+}
+
 /// Reads all groups.
-pub(super) fn read_all(top: &Table) -> Result<Vec<Rule>, FileError> {
+pub(super) fn read_all(
+    source: &Source,
+    groups: Option<Spanned<DeValue<'_>>>,
+) -> Result<Vec<Rule>, FileError> {
+    let not_tables = |value: &Spanned<DeValue<'_>>| {
+        let kind = value.get_ref().type_str();
+        let problem = format!("group: {kind} is not allowed; allowed: tables, [[group]] each");
+        source.error(value.span().start, problem)
+    };
+    let groups = match groups {
+        None => return Ok(Vec::new()),
+        Some(groups) => groups,
+    };
+    let Some(tables) = groups.get_ref().as_array() else {
+        return Err(not_tables(&groups));
+    };
     let mut earlier = Earlier::default();
-    let tables = top.tables("group", "a group")?;
-    let rules = tables.iter().map(|table| {
-        let rule = read(table)?;
-        earlier.add(table, &rule)?;
-        Ok(rule)
+    let rules = tables.iter().map(|value| match value.get_ref() {
+        DeValue::Table(table) => {
+            let table = Group::new(source, value.span().start, table);
+            let rule = table.read()?;
+            earlier.add(&table, &rule)?;
+            Ok(rule)
+        }
+        _ => Err(not_tables(value)),
     });
     rules.collect()
 }
@@ -77,11 +123,10 @@ impl Earlier {
     /// Refuses a group with the name or a pattern of an earlier one. Whether
     /// different patterns overlap is only known where both match a cgroup: the
     /// first group of the file has it, and the overlap is reported.
-    fn add(&mut self, table: &Table, rule: &Rule) -> Result<(), FileError> {
+    fn add(&mut self, table: &Group<'_>, rule: &Rule) -> Result<(), FileError> {
         let name = &rule.name;
         if !self.names.insert(name.clone()) {
-            let problem =
-                format!("name: `{name}` is another group's too; allowed: a name of its own");
+            let problem = format!("`{name}` is another group's too; allowed: a name of its own");
             return Err(table.error("name", problem));
         }
         for (key, pattern) in rule.matches.sole_patterns() {
@@ -89,8 +134,8 @@ impl Earlier {
             let group = group.or_insert_with(|| name.clone());
             if group != name {
                 let problem = format!(
-                    "match: {key} `{pattern}` is a pattern of group `{group}`, too; allowed: one \
-                     group for each"
+                    "{key} `{pattern}` is a pattern of group `{group}`, too; allowed: one group \
+                     for each"
                 );
                 return Err(table.error("match", problem));
             }
@@ -99,72 +144,178 @@ impl Earlier {
     }
 }
 
-fn read(table: &Table) -> Result<Rule, FileError> {
-    let mut keys = vec!["name", "match"];
-    keys.extend(KNOB_KEYS);
-    table.check_keys(&keys)?;
-    const NAME: &str = "the group's name in quotes";
-    let Some(name) = table.text("name", NAME)? else {
-        return Err(table.error("name", format!("name: `` is missing; allowed: {NAME}")));
-    };
-    check_name(name).map_err(|error| table.error("name", format!("name: {error}")))?;
-    if name.starts_with(PROCESS_GROUP) {
-        let problem = format!(
-            "name: `{name}` is not allowed; allowed: one that does not begin with \
-             `{PROCESS_GROUP}`, as groups of `plimsoll set PID` do"
-        );
-        return Err(table.error("name", problem));
-    }
-    let knobs = read_knobs(table)?;
-    // Those that are offline may come back, and then the file is right.
-    let checked = knobs.check_cpus(nr_cpus_present());
-    checked.map_err(|error| table.error("headroom", error.to_string()))?;
-    Ok(Rule {
-        name: name.to_owned(),
-        matches: read_match(table)?,
-        knobs,
-    })
+/// The table of a group in the file.
+struct Group<'a> {
+    source: &'a Source,
+    start: usize,
+    table: &'a DeTable<'a>,
 }
 
-fn read_match(group: &Table) -> Result<Match, FileError> {
-    const ALLOWED: &str = "such as { cgroup = \"/system.slice/nginx.service\" }";
-    let Some(table) = group.table("match", "a match")? else {
-        let problem = format!("match: `` is missing; allowed: the cgroups of the group, {ALLOWED}");
-        return Err(group.error("match", problem));
-    };
-    gone::check(&table, "match.")?;
-    table.check_keys(&MATCH_KEYS)?;
-    if table.entries().is_empty() {
-        let allowed = MATCH_KEYS.join(", ");
-        let problem = format!("match: `` is empty; allowed: one or more of {allowed}");
-        return Err(group.error("match", problem));
+impl<'a> Group<'a> {
+    fn new(source: &'a Source, start: usize, table: &'a DeTable<'a>) -> Self {
+        Self {
+            source,
+            start,
+            table,
+        }
     }
-    Ok(Match {
-        cgroup: patterns(&table, "cgroup", parse_cgroup)?,
-        unit: patterns(&table, "unit", parse_unit)?,
-    })
+
+    /// An error about the value of a key, or, where that is not given, about the group.
+    fn error(&self, key: &str, problem: impl fmt::Display) -> FileError {
+        let value = self.table.get(key);
+        let start = value.map_or(self.start, |value| value.span().start);
+        self.source.error(start, format!("{key}: {problem}"))
+    }
+
+    fn read(&self) -> Result<Rule, FileError> {
+        if let Some(DeValue::Table(matches)) = self.table.get("match").map(Spanned::get_ref) {
+            gone::check(self.source, matches, "match.")?;
+        }
+        let entries = self.table.clone().into_iter();
+        let (others, knobs): (DeTable<'_>, DeTable<'_>) =
+            entries.partition(|(key, _)| OTHER_KEYS.contains(&key.get_ref().as_ref()));
+        let part = |table| Spanned::new(self.start..self.start, table);
+        let Written {
+            name,
+            matches,
+            cpu_max,
+        } = read(self.source, part(others))?;
+        let knobs = self.with_cpu_max(read(self.source, part(knobs))?, cpu_max)?;
+        check_name(&name).map_err(|error| self.error("name", error))?;
+        if name.starts_with(PROCESS_GROUP) {
+            let problem = format!(
+                "`{name}` is not allowed; allowed: one that does not begin with \
+                 `{PROCESS_GROUP}`, as groups of `plimsoll set PID` do"
+            );
+            return Err(self.error("name", problem));
+        }
+        if matches == Match::default() {
+            return Err(self.error("match", "`` is empty; allowed: one or more of cgroup, unit"));
+        }
+        // Those that are offline may come back, and then the file is right.
+        let checked = knobs
+            .check()
+            .and_then(|()| knobs.check_cpus(nr_cpus_present()));
+        checked.map_err(|error| self.knob_error(&error))?;
+        Ok(Rule {
+            name,
+            matches,
+            knobs,
+        })
+    }
+
+    /// The knobs with the kernel's own line in place of quota and burst.
+    fn with_cpu_max(&self, knobs: Knobs, line: Option<CpuMax>) -> Result<Knobs, FileError> {
+        let Some(line) = line else {
+            return Ok(knobs);
+        };
+        for (key, is_set) in [
+            ("quota", knobs.quota.is_some()),
+            ("burst", knobs.burst.is_some()),
+        ] {
+            if is_set {
+                let problem = "stands beside cpu-max; allowed: cpu-max alone, or quota and burst";
+                return Err(self.error(key, problem));
+            }
+        }
+        let complete = line.complete(None);
+        let (quota, burst) = complete.map_err(|error| self.error("cpu-max", error))?;
+        Ok(Knobs {
+            quota: Some(quota),
+            burst,
+            ..knobs
+        })
+    }
+
+    /// The text of such an error names the knob itself.
+    fn knob_error(&self, error: &KnobError) -> FileError {
+        let value = self.table.get(error.knob);
+        let start = value.map_or(self.start, |value| value.span().start);
+        self.source.error(start, error.to_string())
+    }
 }
 
-/// A pattern, or a list of them.
-fn patterns(
-    table: &Table,
-    key: &str,
-    parse: impl Fn(&str) -> Result<Glob, PatternError>,
-) -> Result<Option<Patterns>, FileError> {
-    const ALLOWED: &str = "a pattern, or a list of patterns, with * and ? for what may be anything";
-    let Some(entry) = table.find(key) else {
-        return Ok(None);
-    };
-    let mut globs = Vec::new();
-    for (text, span) in table.one_or_more(key, ALLOWED)? {
-        let glob = parse(text).map_err(|error| {
-            table.error_at(span, format!("{key}: `{text}` {error}; allowed: {ALLOWED}"))
-        });
-        globs.push(glob?);
+/// An element of a list, which its text says.
+struct Element<P>(P);
+
+impl<'de, P: FromStr<Err = String>> Deserialize<'de> for Element<P> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        from_word(deserializer).map(Self)
     }
-    if globs.is_empty() {
-        return Err(table.refused(entry, "is empty", ALLOWED));
+}
+
+struct CgroupPattern(Glob);
+
+struct UnitPattern(Glob);
+
+impl FromStr for CgroupPattern {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let pattern = parse_cgroup(text).map(Self);
+        pattern.map_err(|error| not_allowed("cgroup", text, &error))
     }
-    let patterns = Patterns::new(globs).map(Some);
-    patterns.map_err(|error| table.error(key, format!("{key}: {error}")))
+}
+
+impl FromStr for UnitPattern {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let pattern = parse_unit(text).map(Self);
+        pattern.map_err(|error| not_allowed("unit", text, &error))
+    }
+}
+
+impl From<CgroupPattern> for Glob {
+    fn from(pattern: CgroupPattern) -> Self {
+        pattern.0
+    }
+}
+
+impl From<UnitPattern> for Glob {
+    fn from(pattern: UnitPattern) -> Self {
+        pattern.0
+    }
+}
+
+fn not_allowed(key: &str, text: &str, error: &PatternError) -> String {
+    format!("{key}: `{text}` {error}; allowed: {PATTERNS_ALLOWED}")
+}
+
+/// Reads a pattern, or a list of them.
+fn patterns<'de, D, P>(deserializer: D) -> Result<Option<Patterns>, D::Error>
+where
+    D: Deserializer<'de>,
+    P: FromStr<Err = String> + Into<Glob>,
+{
+    struct OneOrMore<P>(PhantomData<P>);
+
+    impl<'de, P: FromStr<Err = String>> Visitor<'de> for OneOrMore<P> {
+        type Value = Vec<P>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(PATTERNS_ALLOWED)
+        }
+
+        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
+            text.parse().map(|one| vec![one]).map_err(E::custom)
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+            let mut all = Vec::new();
+            while let Some(Element(pattern)) = list.next_element()? {
+                all.push(pattern);
+            }
+            Ok(all)
+        }
+    }
+
+    let all = deserializer.deserialize_any(OneOrMore::<P>(PhantomData))?;
+    if all.is_empty() {
+        return Err(D::Error::custom(format!(
+            "is empty; allowed: {PATTERNS_ALLOWED}"
+        )));
+    }
+    let globs = all.into_iter().map(Into::into).collect();
+    Patterns::new(globs).map(Some).map_err(D::Error::custom)
 }

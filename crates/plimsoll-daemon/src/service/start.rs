@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use plimsoll_engine::EngineError;
 use plimsoll_engine::cgroup::BusyMeter;
-use plimsoll_engine::toml_file::FileError;
+use plimsoll_engine::text_file::FileError;
 use thiserror::Error;
 
 use super::handle::Inbox;

@@ -278,7 +278,7 @@ impl Bandwidth {
     }
 }
 
-serde_as_text!(Quota, Burst);
+serde_as_text!(Quota, Burst, BandwidthSlice);
 
 #[cfg(test)]
 mod tests {

@@ -17,7 +17,10 @@ pub use error::KnobError;
 pub use headroom::{Demand, Headroom, Tolerance};
 
 use std::fmt;
+use std::marker::PhantomData;
+use std::str::FromStr;
 
+use serde::de::Visitor;
 use serde::{Deserialize, Serialize};
 
 /// All knobs of one group. A knob that is `None` is left alone.
@@ -190,6 +193,44 @@ impl fmt::Display for Knobs {
 
 /// Implements serde through `FromStr` and `Display`, so that files and JSON
 /// use the same text as the command line.
+/// Reads a value from its text; a number is as good as the text of it.
+///
+/// # Errors
+/// The value's own for a text that is not allowed, and of the format for another type.
+pub fn from_word<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: FromStr<Err: fmt::Display>,
+{
+    struct Word<T>(PhantomData<T>);
+
+    impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for Word<T> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a text")
+        }
+
+        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<T, E> {
+            text.parse().map_err(E::custom)
+        }
+
+        fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<T, E> {
+            self.visit_str(&number.to_string())
+        }
+
+        fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<T, E> {
+            self.visit_str(&number.to_string())
+        }
+
+        fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<T, E> {
+            self.visit_str(&number.to_string())
+        }
+    }
+
+    deserializer.deserialize_any(Word(PhantomData))
+}
+
 macro_rules! serde_as_text {
     ($($name:ty),*) => {$(
         impl serde::Serialize for $name {
@@ -200,8 +241,7 @@ macro_rules! serde_as_text {
 
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
-                text.parse().map_err(serde::de::Error::custom)
+                $crate::knobs::from_word(deserializer)
             }
         }
     )*};

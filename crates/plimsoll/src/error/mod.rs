@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use plimsoll_cgroupfs::CgroupError;
 use plimsoll_daemon::control::client::ClientError;
 use plimsoll_engine::EngineError;
-use plimsoll_engine::toml_file::FileError;
+use plimsoll_engine::text_file::FileError;
 use plimsoll_sim::interference::{ExperimentError, SamplesError};
 use thiserror::Error;
 

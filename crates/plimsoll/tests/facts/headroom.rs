@@ -96,7 +96,7 @@ fn headroom_continues_after_stops_and_kills_of_runs_and_owner() {
 }
 
 /// The policy of a machine with a headroom.
-fn with_headroom(text: &str) -> MachinePolicy {
+pub fn with_headroom(text: &str) -> MachinePolicy {
     let mut demand = Demand::default();
     demand.add(Some(text.parse().unwrap()), None);
     MachinePolicy {
@@ -122,7 +122,7 @@ fn hold_and_withdraw(
     let (mut enforcer, _) = CgroupEnforcer::start(host.hierarchy(), &runtime).unwrap();
     enforcer.set_machine(&with_headroom("30%")).unwrap();
     for group in groups {
-        let policy = policy(group, r#"{"headroom": "30%"}"#);
+        let policy = policy(group, r#"{"class": "batch"}"#);
         enforcer.add(&policy, "a test").unwrap();
     }
     wait_until("each has a quota of the controller's", || {

@@ -8,6 +8,7 @@ use std::thread;
 use crate::common::{
     Host, bandwidth_us, is_alive, knob, membership, task_ns, threads_of, wait_for, wait_until,
 };
+use crate::headroom::with_headroom;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use plimsoll_cgroupfs::{CpuGroup, Hierarchy};
@@ -97,9 +98,10 @@ fn helper_that_panics_while_it_keeps_groups() {
     let runtime = RuntimeFolder::of_this_user();
     let mut members = Vec::new();
     let (mut enforcer, _) = CgroupEnforcer::start(&hierarchy, &runtime).unwrap();
+    enforcer.set_machine(&with_headroom("30%")).unwrap();
     for (name, knobs) in [
         ("a", r#"{"cap": "20%", "quota": "50ms/100ms"}"#),
-        ("b", r#"{"class": "batch", "headroom": "30%"}"#),
+        ("b", r#"{"class": "batch"}"#),
         ("c", r#"{"soft-cap": "0%"}"#),
     ] {
         let member = Member(Command::new("sleep").arg("600").spawn().unwrap());

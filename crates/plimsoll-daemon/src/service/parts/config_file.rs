@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use plimsoll_engine::toml_file::FileError;
+use plimsoll_engine::text_file::FileError;
 
 use super::super::desired::Desired;
 use crate::config::{Config, Rule};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use plimsoll_engine::knobs::KnobError;
 use plimsoll_engine::knobs::units::{percent_ppm, show_percent};
-use plimsoll_engine::toml_file::read_text;
+use plimsoll_engine::text_file::read_text;
 use plimsoll_sim::interference::{
     Burst, Distribution, Group, PARETO_ALPHA_DEFAULT, Row, SIGMA_DEFAULT, Samples,
 };

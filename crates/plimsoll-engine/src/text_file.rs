@@ -1,4 +1,4 @@
-//! Errors of a file, and where they are in its text.
+//! Text files that users write, and errors that name line and column.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -45,18 +45,6 @@ pub enum FileError {
         file: String,
         /// The longest that is allowed.
         bytes_max: u64,
-    },
-    /// A requested part of the file does not exist.
-    #[error("{what}: `{name}` is not in {file}; allowed: {allowed}")]
-    Missing {
-        /// The file, as it was named.
-        file: String,
-        /// The kind of the part.
-        what: &'static str,
-        /// The name that was given.
-        name: String,
-        /// The names that exist.
-        allowed: String,
     },
 }
 
@@ -121,12 +109,6 @@ impl Source {
         &self.text
     }
 
-    /// Text at a place, for messages.
-    #[must_use]
-    pub fn written(&self, span: &std::ops::Range<usize>) -> &str {
-        self.text.get(span.clone()).unwrap_or_default()
-    }
-
     /// An error at a byte of the text. The problem becomes one line.
     #[must_use]
     pub fn error(&self, start: usize, problem: impl AsRef<str>) -> FileError {
@@ -140,8 +122,7 @@ impl Source {
     }
 
     /// Line, and column in characters, of a byte of the text, both from 1.
-    #[must_use]
-    pub fn place(&self, start: usize) -> (usize, usize) {
+    fn place(&self, start: usize) -> (usize, usize) {
         let before = self.text.get(..start).unwrap_or(&self.text);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
         let line = 1 + before.matches('\n').count();
