@@ -20,8 +20,8 @@ pub struct Sample {
     pub usage_usec: u64,
     /// Processes in the group now.
     pub processes: u64,
-    /// Tasks of real-time and deadline policies, the most that were seen at once. No quota, cap,
-    /// class or weight holds them.
+    /// Tasks of real-time and deadline policies in the group now. No quota, cap, class or weight
+    /// holds them.
     #[serde(default)]
     pub real_time: u64,
     /// Counters of the quota.
@@ -275,12 +275,6 @@ pub trait Enforcer: Send {
     /// When there is no such group.
     fn remove(&mut self, name: &str) -> Result<UndoReport>;
 
-    /// Knobs in force for a group.
-    ///
-    /// # Errors
-    /// When there is no such group.
-    fn knobs(&self, name: &str) -> Result<&Knobs>;
-
     /// Path of a group as shown in `/proc/PID/cgroup`.
     ///
     /// # Errors
@@ -307,14 +301,9 @@ pub trait Enforcer: Send {
         UndoReport::default()
     }
 
-    /// Stops periodic audits: from now on the caller detects external changes of kernel
-    /// files and calls [`Enforcer::audit`].
-    fn leave_audits_to_caller(&mut self) {}
-
     /// Checks the kernel files of a group now. Returns the external changes since the
     /// last write that were not reported before, and adds them to the `foreign_changes`
-    /// of the group's sample. External values stay until knobs are applied again. Own
-    /// groups are also checked once a second; foreign cgroups are checked only here.
+    /// of the group's sample. External values stay until knobs are applied again.
     ///
     /// # Errors
     /// When the group is gone.

@@ -77,6 +77,14 @@ impl CgroupEnforcer {
     pub fn cgroup(&self, name: &str) -> Result<CpuGroup> {
         Ok(self.table.get(name)?.cgroup().clone())
     }
+
+    /// Knobs in force for a group.
+    ///
+    /// # Errors
+    /// When there is no such group.
+    pub fn knobs(&self, name: &str) -> Result<&Knobs> {
+        Ok(self.table.get(name)?.knobs())
+    }
 }
 
 impl Enforcer for CgroupEnforcer {
@@ -91,10 +99,6 @@ impl Enforcer for CgroupEnforcer {
     fn remove(&mut self, name: &str) -> Result<UndoReport> {
         self.task_meter.forget(name);
         self.table.remove(name)
-    }
-
-    fn leave_audits_to_caller(&mut self) {
-        self.table.leave_audits_to_caller();
     }
 
     fn set_machine(&mut self, policy: &MachinePolicy) -> Result<()> {
@@ -120,10 +124,6 @@ impl Enforcer for CgroupEnforcer {
 
     fn reapply(&mut self, name: &str) -> Result<()> {
         self.table.reapply(name)
-    }
-
-    fn knobs(&self, name: &str) -> Result<&Knobs> {
-        Ok(self.table.get(name)?.knobs())
     }
 
     fn shown_path(&self, name: &str) -> Result<PathBuf> {

@@ -303,23 +303,12 @@ impl Enforcer for SchedExtEnforcer {
         report
     }
 
-    fn leave_audits_to_caller(&mut self) {
-        self.stock.leave_audits_to_caller();
-    }
-
     fn audit(&mut self, name: &str) -> Result<Vec<String>> {
         self.stock.audit(name)
     }
 
     fn reapply(&mut self, name: &str) -> Result<()> {
         self.stock.reapply(name)
-    }
-
-    fn knobs(&self, name: &str) -> Result<&Knobs> {
-        match self.scheduled.get(name) {
-            Some(scheduled) => Ok(&scheduled.knobs),
-            None => self.stock.knobs(name),
-        }
     }
 
     fn shown_path(&self, name: &str) -> Result<PathBuf> {

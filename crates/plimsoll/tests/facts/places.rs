@@ -153,7 +153,7 @@ fn real_time_tasks_are_counted_and_told() {
     let shown = host.run(["show", "rt"]).good().stdout;
     assert!(shown.contains("real-time   1 tasks"), "{shown}");
     let told = host.run(["set", "rt", "--cap", "20%"]).good().stderr;
-    assert!(told.contains("real-time tasks, 1 at once"), "{told}");
+    assert!(told.contains("real-time tasks, 1 now"), "{told}");
     run.stop();
 }
 

@@ -66,7 +66,7 @@ impl Service {
         let real_time = groups.iter().filter_map(|group| {
             let tasks = group.statistics.as_ref()?.real_time;
             let text = format!(
-                "{}: real-time tasks, {tasks} at once, are held by no quota, cap or class of it",
+                "{}: real-time tasks, {tasks} now, are held by no quota, cap or class of it",
                 group.name
             );
             (tasks > 0).then_some(text)

@@ -1,4 +1,4 @@
-//! The thread of the control loop: headroom every 10 ms, soft caps, audits. No other work may
+//! The thread of the control loop: headroom every 10 ms, soft caps, per-task caps. No other work may
 //! delay it.
 //!
 //! It never waits for the enforcer, in which the service may be busy for seconds: it moves

@@ -44,11 +44,9 @@ impl Enforcement {
             Some(config) => starter.start(config.enforcer)?,
             None => starter.start_for_any()?,
         };
-        let mut enforcer = enforcing.enforcer;
-        enforcer.leave_audits_to_caller();
         let enforcement = Self {
             planner: Planner::new(&hierarchy, enforcing.is_scheduled),
-            control: ControlLoop::start(enforcer, heartbeat, service),
+            control: ControlLoop::start(enforcing.enforcer, heartbeat, service),
             machine: None,
             starter,
             hierarchy,
@@ -63,9 +61,7 @@ impl Enforcement {
     /// When it cannot be started; the present one stays, and has no groups.
     pub fn replace(&mut self, wanted: EnforcerWanted) -> Result<UndoReport> {
         let enforcing = self.starter.start(wanted)?;
-        let mut enforcer = enforcing.enforcer;
-        enforcer.leave_audits_to_caller();
-        drop(self.control.replace(enforcer));
+        drop(self.control.replace(enforcing.enforcer));
         self.machine = None;
         self.planner = Planner::new(&self.hierarchy, enforcing.is_scheduled);
         Ok(enforcing.left_behind)

@@ -67,8 +67,6 @@ pub(in crate::cgroup) struct Common {
     pub loops: Loops,
     /// Writes of other processes to files of the group, a line each.
     pub external_changes: Vec<String>,
-    /// The most real-time tasks that were seen at once.
-    pub nr_real_time: u64,
 }
 
 impl Common {
@@ -80,7 +78,6 @@ impl Common {
             layout,
             loops: Loops::default(),
             external_changes: Vec::new(),
-            nr_real_time: 0,
         }
     }
 

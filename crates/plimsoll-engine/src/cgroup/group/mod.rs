@@ -147,31 +147,24 @@ impl Group {
         Ok(found)
     }
 
-    /// Whether [`Self::tick`] has anything to do. `audits`: nobody else notices what others
-    /// write.
-    pub fn has_loop(&self, audits: bool) -> bool {
-        (audits && !self.is_foreign()) || !self.common.loops.is_empty()
+    /// Whether [`Self::tick`] has anything to do.
+    pub fn has_loop(&self) -> bool {
+        !self.common.loops.is_empty()
     }
 
     /// Does what falls due; returns when to call again, if ever.
     ///
     /// # Errors
     /// When the group can no longer be controlled. What is limited stays limited.
-    pub fn tick(&mut self, now: Instant, audits: bool) -> Result<Option<Instant>> {
-        let is_foreign = self.is_foreign();
-        let audited = match &mut self.origin {
-            Origin::Own(own) if audits => Some(own.audit_when_due(&mut self.common, now)?),
-            _ => None,
-        };
-        let due = match self.common.loops.tick(now) {
+    pub fn tick(&mut self, now: Instant) -> Result<Option<Instant>> {
+        match self.common.loops.tick(now) {
             // Its maker has removed it: there is nothing left to limit.
-            Err(error) if is_foreign && error.is_gone() => {
+            Err(error) if self.is_foreign() && error.is_gone() => {
                 self.common.loops.stop();
-                None
+                Ok(None)
             }
-            other => other?,
-        };
-        Ok([audited, due].into_iter().flatten().min())
+            other => other,
+        }
     }
 
     /// What it has used.
@@ -193,7 +186,7 @@ impl Group {
         Ok(Sample {
             usage_usec: self.usage_usec()?,
             processes: self.nr_processes()? as u64,
-            real_time: self.common.nr_real_time.max(common::nr_real_time(layout)),
+            real_time: common::nr_real_time(layout),
             quota: stat(Layer::Quota, &carried.quota)?,
             cap: stat(Layer::Cap, &carried.cap)?,
             per_task: loops.per_task_sample(),

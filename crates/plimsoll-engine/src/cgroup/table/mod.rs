@@ -32,8 +32,6 @@ pub(super) struct Table {
     groups: BTreeMap<Box<str>, Group>,
     /// Groups that [`Self::tick`] has to visit: few of thousands.
     with_loops: BTreeSet<Box<str>>,
-    /// Nobody else notices what others write.
-    audits: bool,
     /// Foreign cgroups of an earlier owner that were not taken over yet.
     left: Left,
     /// Journals of an earlier owner's own groups that were not taken over yet, by name.
@@ -93,7 +91,6 @@ impl Table {
             },
             groups: BTreeMap::new(),
             with_loops: BTreeSet::new(),
-            audits: true,
             left,
             left_own,
             pending: BTreeSet::new(),
@@ -114,7 +111,7 @@ impl Table {
     ) -> Result<T> {
         let group = self.groups.get_mut(name).ok_or_else(|| no_group(name))?;
         let done = act(group, &mut self.context);
-        let (name, has_loop) = (group.common.name.clone(), group.has_loop(self.audits));
+        let (name, has_loop) = (group.common.name.clone(), group.has_loop());
         self.note_loop(name, has_loop);
         done
     }
@@ -129,16 +126,8 @@ impl Table {
 
     fn insert(&mut self, group: Group) {
         let name = group.common.name.clone();
-        self.note_loop(name.clone(), group.has_loop(self.audits));
+        self.note_loop(name.clone(), group.has_loop());
         self.groups.insert(name, group);
-    }
-
-    /// From now on the caller notices what others write.
-    pub fn leave_audits_to_caller(&mut self) {
-        self.audits = false;
-        let groups = self.groups.values();
-        let with_loops = groups.filter(|group| group.has_loop(false));
-        self.with_loops = with_loops.map(|group| group.common.name.clone()).collect();
     }
 
     /// Adds groups; each is added or refused by itself.
@@ -338,7 +327,7 @@ impl Table {
             let Some(group) = self.groups.get_mut(name) else {
                 continue;
             };
-            match group.tick(now, self.audits) {
+            match group.tick(now) {
                 Ok(due) => next = [next, due].into_iter().flatten().min(),
                 Err(error) => first_error = first_error.or(Some(error)),
             }

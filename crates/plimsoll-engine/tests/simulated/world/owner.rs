@@ -180,7 +180,6 @@ impl World {
         let policy = machine_policy(self.has_demand);
         let started = catch_unwind(AssertUnwindSafe(|| {
             let (mut owner, report) = CgroupEnforcer::adopting(&hierarchy, &runtime)?;
-            owner.leave_audits_to_caller();
             owner.set_machine(&policy)?;
             Ok::<_, plimsoll_engine::EngineError>((owner, report))
         }));

@@ -3,13 +3,12 @@
 mod adopt;
 mod nice;
 
-use std::io;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use plimsoll_cgroupfs::{CgroupError, CpuGroup, CpuStat, Version, os};
 
-use super::common::{Common, Context, nr_real_time};
+use super::common::{Common, Context};
 use super::layout::{Layer, Layout, layer_bandwidth};
 use crate::cgroup::bandwidth::least_bandwidth;
 use crate::cgroup::change::Change;
@@ -23,8 +22,6 @@ use crate::knobs::{Bandwidth, Knobs};
 use crate::tasks;
 use crate::undo::{self, UndoReport};
 
-/// Interval between reads of kernel files that look for external changes.
-const AUDIT_INTERVAL: Duration = Duration::from_secs(1);
 /// A group that keeps forking is chased for this long.
 const MOVE_MAX: Duration = Duration::from_secs(10);
 
@@ -63,7 +60,6 @@ pub(in crate::cgroup) struct Own {
     pub carried: Carried,
     /// Destination of the processes that still run in it at the end, one folder a hierarchy.
     evacuate_to: Vec<PathBuf>,
-    audited: Instant,
     /// The nice level that its tasks would have without us; `None`: it is not in the journal of
     /// the earlier owner.
     nice_before: Option<i32>,
@@ -110,7 +106,6 @@ impl Own {
             behind: Vec::new(),
             carried: Carried::default(),
             evacuate_to,
-            audited: os::now(),
             nice_before,
             journal,
         }
@@ -289,26 +284,6 @@ impl Own {
         }
         found.retain(|change| !common.external_changes.contains(change));
         found
-    }
-
-    /// Looks at the group once a second; returns when to look again.
-    ///
-    /// # Errors
-    /// When the group was removed.
-    pub fn audit_when_due(&mut self, common: &mut Common, now: Instant) -> Result<Instant> {
-        if now < self.audited + AUDIT_INTERVAL {
-            return Ok(self.audited + AUDIT_INTERVAL);
-        }
-        self.audited = now;
-        let found = self.audit(common);
-        common.note_external(&found);
-        common.nr_real_time = common.nr_real_time.max(nr_real_time(&common.layout));
-        let top = common.layout.top.cpu_file("");
-        if !os::exists(&top) {
-            let gone = io::Error::from_raw_os_error(libc::ENOENT);
-            return Err(EngineError::file("find", &top, gone));
-        }
-        Ok(now + AUDIT_INTERVAL)
     }
 
     /// Puts everything back and removes the cgroups.
