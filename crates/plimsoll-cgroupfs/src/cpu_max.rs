@@ -13,7 +13,6 @@ use crate::version::Version;
 pub struct CpuMax {
     /// Runtime per period; `None`: unlimited.
     pub quota_usec: Option<u64>,
-    /// The period.
     pub period_usec: u64,
     /// Unused quota that may be saved up; 0: none.
     pub burst_usec: u64,
@@ -65,7 +64,7 @@ impl CpuMax {
 }
 
 impl CpuGroup {
-    /// Returns whether it can have a burst (Linux 5.14 and later).
+    /// Returns whether the cgroup can have a burst (Linux 5.14 and later).
     pub fn has_burst(&self) -> bool {
         os::exists(&self.burst_file())
     }
@@ -77,10 +76,7 @@ impl CpuGroup {
         })
     }
 
-    /// Its quota, period and burst.
-    ///
-    /// # Errors
-    /// When the kernel files cannot be read.
+    /// Reads the cgroup's quota, period and burst.
     pub fn read_cpu_max(&self) -> Result<CpuMax> {
         let mut found = match self.version() {
             Version::V1 => {
@@ -128,7 +124,7 @@ impl CpuGroup {
         steps
     }
 
-    /// The files of quota, period and burst, with their text for `max`.
+    /// Returns the files of quota, period and burst, with their text for `max`.
     pub fn cpu_max_settings(&self, max: &CpuMax) -> Vec<(PathBuf, String)> {
         let mut settings = vec![self.quota_setting(max)];
         if self.version() == Version::V1 {
@@ -140,10 +136,6 @@ impl CpuGroup {
         settings
     }
 
-    /// Sets quota, period and burst.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
     pub fn write_cpu_max(&self, new: &CpuMax) -> Result<()> {
         let old = self.read_cpu_max()?;
         if old == *new {
@@ -155,7 +147,7 @@ impl CpuGroup {
         Ok(())
     }
 
-    /// The file for a change of the quota alone, with its text; keeps the period.
+    /// Returns the file for a change of the quota alone, with its text; the period stays as it is.
     pub fn quota_setting(&self, max: &CpuMax) -> (PathBuf, String) {
         let quota = max.quota_text(self.version());
         match self.version() {
@@ -167,7 +159,6 @@ impl CpuGroup {
         }
     }
 
-    /// v1's file of the period, with its text.
     fn period_setting(&self, max: &CpuMax) -> (PathBuf, String) {
         let text = max.period_usec.to_string();
         (self.cpu_file("cpu.cfs_period_us"), text)
@@ -245,7 +236,7 @@ mod tests {
             prop_assert_eq!(folder.group.read_cpu_max().unwrap(), CpuMax { burst_usec, ..max });
         }
 
-        /// The rules of `tg_set_cfs_bandwidth` and of v1's hierarchy.
+        /// Checks the rules of `tg_set_cfs_bandwidth` and of v1's hierarchy.
         #[test]
         fn kernel_accepts_every_step_between_two_bandwidths(
             old in any_max(),

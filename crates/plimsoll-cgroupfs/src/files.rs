@@ -6,10 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{CgroupError, Result};
 use crate::os;
 
-/// Reads a kernel file, and trims the text.
-///
-/// # Errors
-/// When it cannot be read.
+/// Reads a kernel file, and trims the end of the text.
 pub fn read_text(path: &Path) -> Result<String> {
     match read_whole(path) {
         Ok(text) => Ok(text.trim_end().to_owned()),
@@ -23,9 +20,6 @@ fn read_whole(path: &Path) -> io::Result<String> {
 }
 
 /// Writes `text` to a kernel file in one call.
-///
-/// # Errors
-/// When the kernel refuses.
 pub fn write_text(path: &Path, text: &str) -> Result<()> {
     os::write(path, text)
         .map_err(|source| CgroupError::file(format!("write `{text}`"), path, source))
@@ -51,10 +45,7 @@ pub fn write_text_of(path: &Path, inode: Option<u64>, text: &str) -> Result<()> 
         .map_err(|source| CgroupError::file(wanted(), path, source))
 }
 
-/// Fails unless the folder of a cgroup exists and has the inode number. `None`: any.
-///
-/// # Errors
-/// When it does not exist, or another cgroup has its path.
+/// Fails unless the folder of a cgroup exists and has the inode number. `None`: any number.
 pub fn check_folder(folder: &Path, inode: Option<u64>) -> Result<()> {
     let is_another = |found: &os::Found| inode.is_some_and(|inode| found.inode != inode);
     let gone = match os::look(folder) {
@@ -65,10 +56,9 @@ pub fn check_folder(folder: &Path, inode: Option<u64>) -> Result<()> {
     Err(CgroupError::file("find", folder, gone))
 }
 
-/// Reads a kernel file with one number.
+/// Reads a kernel file that holds one number.
 ///
-/// # Errors
-/// When it cannot be read or holds something else.
+/// When the file cannot be read or holds something else.
 pub(crate) fn read_number<T: std::str::FromStr>(path: &Path) -> Result<T> {
     let text = read_text(path)?;
     text.parse().map_err(|_| CgroupError::Unreadable {
@@ -78,9 +68,6 @@ pub(crate) fn read_number<T: std::str::FromStr>(path: &Path) -> Result<T> {
 }
 
 /// Reads a kernel file with a number on each line, such as `cgroup.procs`.
-///
-/// # Errors
-/// When it cannot be read.
 pub fn read_ids(path: &Path) -> Result<Vec<i32>> {
     Ok(read_text(path)?
         .lines()

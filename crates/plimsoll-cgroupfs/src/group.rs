@@ -32,10 +32,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Reads that of the cgroup in a folder. `None`: it is a root, or a cgroup of v1.
+    /// Reads the type of the cgroup in a folder. `None`: the cgroup is a root, or one of v1.
     ///
     /// # Errors
-    /// When it cannot be read, or this program does not know it.
+    /// When the file cannot be read, or the type is unknown.
     pub fn at(folder: &Path) -> Result<Option<Self>> {
         let path = folder.join("cgroup.type");
         if !os::exists(&path) {
@@ -72,10 +72,7 @@ impl CpuGroup {
         }
     }
 
-    /// Binds it to the cgroup that has the path now.
-    ///
-    /// # Errors
-    /// When it is not there.
+    /// Binds the object to the cgroup that has the path now.
     pub fn bound(self) -> Result<Self> {
         let folder = self.hierarchy.cpu_folder(&self.path);
         let found = os::look(&folder);
@@ -83,46 +80,43 @@ impl CpuGroup {
         Ok(self.bound_to(Some(found.inode)))
     }
 
-    /// Binds it to an inode number; `None`: to any cgroup of the path.
+    /// Binds the object to an inode number; `None`: to any cgroup of the path.
     #[must_use]
     pub fn bound_to(mut self, inode: Option<u64>) -> Self {
         self.inode = inode;
         self
     }
 
-    /// The inode number that it is bound to.
     pub fn inode(&self) -> Option<u64> {
         self.inode
     }
 
-    /// The cgroup `name` directly below this one.
     pub fn child(&self, name: impl AsRef<Path>) -> Self {
         Self::at(&self.hierarchy, self.path.join(name))
     }
 
-    /// The cgroup directly above this one.
+    /// Returns the cgroup directly above this one; `None` for the root.
     pub fn parent(&self) -> Option<Self> {
         self.path
             .parent()
             .map(|path| Self::at(&self.hierarchy, path))
     }
 
-    /// The path below the mount point.
+    /// Path below the mount point.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The hierarchy it is in.
     pub fn hierarchy(&self) -> &Arc<Hierarchy> {
         &self.hierarchy
     }
 
-    /// Its folders, one for each hierarchy.
+    /// Returns the cgroup's folders, one for each hierarchy.
     pub fn folders(&self) -> Vec<PathBuf> {
         self.hierarchy.folders(&self.path)
     }
 
-    /// A file of the cpu controller.
+    /// Returns the path of a file of the cpu controller.
     pub fn cpu_file(&self, name: &str) -> PathBuf {
         self.hierarchy.cpu_folder(&self.path).join(name)
     }
@@ -131,28 +125,24 @@ impl CpuGroup {
         self.hierarchy.version()
     }
 
-    /// Returns whether it exists.
     pub fn exists(&self) -> bool {
         os::is_folder(&self.hierarchy.cpu_folder(&self.path))
     }
 
-    /// Fails unless it exists; if it is bound, another cgroup of its path does not count.
+    /// Fails unless the cgroup exists. If it is bound, another cgroup of its path does not count.
     pub fn check_exists(&self) -> Result<()> {
         files::check_folder(&self.hierarchy.cpu_folder(&self.path), self.inode)
     }
 
-    /// Writes to one of its files in the cpu controller's folder.
+    /// Writes to one of the cgroup's files in the cpu controller's folder.
     ///
     /// # Errors
-    /// When the kernel refuses, or it is bound and gone.
+    /// When the kernel refuses, or the cgroup is bound and gone.
     pub fn write_file(&self, path: &Path, text: &str) -> Result<()> {
         files::write_text_of(path, self.inode, text)
     }
 
-    /// Creates it, unless it exists.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
+    /// Creates the cgroup, unless it exists.
     pub fn create(&self) -> Result<()> {
         for folder in self.folders() {
             match os::create_folder(&folder) {
@@ -166,9 +156,6 @@ impl CpuGroup {
     }
 
     /// v2: enables the cpu controller for children. Returns whether it was disabled.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
     pub fn enable_children(&self) -> Result<bool> {
         if self.version() == Version::V1 || self.children_enabled()? {
             return Ok(false);
@@ -185,19 +172,16 @@ impl CpuGroup {
         files::write_text(&self.subtree_control(), "-cpu")
     }
 
-    /// v2: its type. `None`: it is the root, or a cgroup of v1, and takes any process.
+    /// v2: reads the type. `None`: the cgroup is the root, or one of v1, and takes any process.
     ///
     /// # Errors
-    /// When it is not there, or has a type that this program does not know.
+    /// When the cgroup does not exist, or has an unknown type.
     pub fn kind(&self) -> Result<Option<Kind>> {
         self.check_exists()?;
         Kind::at(&self.cpu_file(""))
     }
 
-    /// v2: returns whether the cpu controller is enabled for children.
-    ///
-    /// # Errors
-    /// When the kernel file cannot be read.
+    /// v2: returns whether the cpu controller is enabled for children. Always `true` on v1.
     pub fn children_enabled(&self) -> Result<bool> {
         if self.version() == Version::V1 {
             return Ok(true);
@@ -206,15 +190,11 @@ impl CpuGroup {
         Ok(enabled.split_whitespace().any(|name| name == "cpu"))
     }
 
-    /// v2: the file with the controllers of the children.
     pub fn subtree_control(&self) -> PathBuf {
         self.cpu_file("cgroup.subtree_control")
     }
 
-    /// Moves a process here. One that has just ended counts as moved.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
+    /// Moves a process into the cgroup. One that has just ended counts as moved.
     pub fn add_process(&self, pid: i32) -> Result<()> {
         let cpu_folder = self.hierarchy.cpu_folder(&self.path);
         move_task(&self.folders(), "cgroup.procs", pid, |path, text| {
@@ -223,43 +203,28 @@ impl CpuGroup {
         })
     }
 
-    /// Moves a thread here. One that has just ended counts as moved.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
+    /// Moves a thread into the cgroup. One that has just ended counts as moved.
     pub fn add_thread(&self, tid: i32) -> Result<()> {
         let file = threads_file(self.version());
         move_task(&self.folders(), file, tid, files::write_text)
     }
 
-    /// Its threads, without those of cgroups below.
-    ///
-    /// # Errors
-    /// When it is not there.
+    /// Lists the threads, without those of cgroups below.
     pub fn threads(&self) -> Result<Vec<i32>> {
         files::read_ids(&self.cpu_file(threads_file(self.version())))
     }
 
-    /// v2: makes it a threaded cgroup, which takes single threads of processes above it.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
+    /// v2: makes the cgroup threaded, so that it takes single threads of processes above it.
     pub fn make_threaded(&self) -> Result<()> {
         files::write_text(&self.cpu_file("cgroup.type"), "threaded")
     }
 
-    /// Its processes, without those of cgroups below.
-    ///
-    /// # Errors
-    /// When it is not there.
+    /// Lists the processes, without those of cgroups below.
     pub fn processes(&self) -> Result<Vec<i32>> {
         files::read_ids(&self.cpu_file("cgroup.procs"))
     }
 
-    /// Returns whether it or a cgroup below it has a process.
-    ///
-    /// # Errors
-    /// When it is not there.
+    /// Returns whether the cgroup or one below it has a process.
     pub fn is_populated(&self) -> Result<bool> {
         if self.version() == Version::V2 {
             let events = files::read_text(&self.cpu_file("cgroup.events"))?;
@@ -268,10 +233,7 @@ impl CpuGroup {
         Ok(!self.all_processes()?.is_empty())
     }
 
-    /// The processes of this cgroup and of all below it.
-    ///
-    /// # Errors
-    /// When it is not there.
+    /// Lists the processes of this cgroup and of all below it.
     pub fn all_processes(&self) -> Result<Vec<i32>> {
         let mut pids = match self.processes() {
             // A threaded v2 cgroup lists no processes; its threads belong to processes of the
@@ -292,10 +254,7 @@ impl CpuGroup {
         Ok(pids)
     }
 
-    /// The cgroups directly below.
-    ///
-    /// # Errors
-    /// When it is not there.
+    /// Lists the cgroups directly below.
     pub fn children(&self) -> Result<Vec<Self>> {
         let folder = self.hierarchy.cpu_folder(&self.path);
         let failed = |source| CgroupError::file("list", &folder, source);
@@ -310,10 +269,7 @@ impl CpuGroup {
         Ok(names.collect())
     }
 
-    /// CPU time used by it and all cgroups below it, in nanoseconds.
-    ///
-    /// # Errors
-    /// When it is not there.
+    /// CPU time used by the cgroup and all below it, in nanoseconds.
     pub fn usage_ns(&self) -> Result<u64> {
         match self.version() {
             Version::V1 => files::read_number(&self.usage_file()),
@@ -326,9 +282,6 @@ impl CpuGroup {
     }
 
     /// CPU time used, in microseconds; 0 for a foreign v1 cgroup without a twin in `cpuacct`.
-    ///
-    /// # Errors
-    /// When the cgroup is not there.
     pub fn usage_usec(&self) -> Result<u64> {
         match self.usage_ns() {
             Err(error) if error.is_gone() && self.exists() => Ok(0),
@@ -336,7 +289,6 @@ impl CpuGroup {
         }
     }
 
-    /// The file read by `usage_ns`.
     pub fn usage_file(&self) -> PathBuf {
         match self.version() {
             Version::V1 => self
@@ -348,38 +300,29 @@ impl CpuGroup {
         }
     }
 
-    /// Counters of its bandwidth.
-    ///
-    /// # Errors
-    /// When it is not there.
+    /// Reads the counters of the cgroup's bandwidth.
     pub fn stat(&self) -> Result<CpuStat> {
         let text = files::read_text(&stat::stat_file(&self.hierarchy.cpu_folder(&self.path)))?;
         Ok(CpuStat::parse(&text, self.version()))
     }
 
-    /// Returns whether this cgroup has `cpu.idle` (Linux 5.15 and later).
+    /// Returns whether the kernel has `cpu.idle` for this cgroup (Linux 5.15 and later).
     pub fn has_idle(&self) -> bool {
         os::exists(&self.cpu_file("cpu.idle"))
     }
 
     /// Sets or clears the idle mark. Writing the present value is no error, unlike writing the
     /// weight of an idle group.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
     pub fn write_idle(&self, idle: bool) -> Result<()> {
         self.write_file(&self.cpu_file("cpu.idle"), if idle { "1" } else { "0" })
     }
 
-    /// Returns whether it is marked idle; without the file, it is not.
-    ///
-    /// # Errors
-    /// When the kernel file cannot be read.
+    /// Returns whether the cgroup is marked idle; without the file, it is not.
     pub fn read_idle(&self) -> Result<bool> {
         Ok(self.has_idle() && files::read_text(&self.cpu_file("cpu.idle"))? == "1")
     }
 
-    /// The file of the weight, and its value for `weight` (of 100).
+    /// Returns the file of the weight, and its text for `weight` (default 100).
     pub fn weight_setting(&self, weight: u32) -> (PathBuf, String) {
         match self.version() {
             Version::V1 => {
@@ -391,7 +334,7 @@ impl CpuGroup {
         }
     }
 
-    /// Sets its weight against its siblings, 1 … 10000.
+    /// Sets the weight relative to the cgroup's siblings, 1 … 10000.
     ///
     /// # Errors
     /// When the kernel refuses, as it does for an idle group.
@@ -400,17 +343,14 @@ impl CpuGroup {
         self.write_file(&path, &text)
     }
 
-    /// Its weight; the default is 100.
-    ///
-    /// # Errors
-    /// When the kernel file cannot be read.
+    /// Reads the weight relative to the cgroup's siblings, 1 … 10000.
     pub fn read_weight(&self) -> Result<u32> {
         let (path, _) = self.weight_setting(WEIGHT_DEFAULT);
         let text = files::read_text(&path)?;
         self.weight_of(&path, &text)
     }
 
-    /// Parses the text of the weight's file.
+    /// Parses the text of the weight's file; v1's shares become a weight.
     pub fn weight_of(&self, path: &Path, text: &str) -> Result<u32> {
         let number: u64 = text.parse().map_err(|_| CgroupError::Unreadable {
             path: path.to_owned(),
@@ -423,13 +363,12 @@ impl CpuGroup {
         Ok(u32::try_from(weight).unwrap_or(u32::MAX))
     }
 
-    /// Returns whether it has a weight, and so the cpu controller.
+    /// Returns whether the cgroup has a weight, and so the cpu controller.
     pub fn has_weight(&self) -> bool {
         os::exists(&self.weight_setting(WEIGHT_DEFAULT).0)
     }
 }
 
-/// Name of the file with single threads.
 fn threads_file(version: Version) -> &'static str {
     match version {
         Version::V1 => "tasks",
@@ -438,9 +377,6 @@ fn threads_file(version: Version) -> &'static str {
 }
 
 /// Moves a process into the cgroup of `folders`. One that has just ended counts as moved.
-///
-/// # Errors
-/// When the kernel refuses.
 pub fn move_process(folders: &[PathBuf], pid: i32) -> Result<()> {
     move_task(folders, "cgroup.procs", pid, files::write_text)
 }
@@ -468,7 +404,6 @@ mod tests {
 
     use super::*;
 
-    /// Creates a folder with the files of a cgroup.
     fn cgroup(version: Version, texts: &[(&str, &str)]) -> (tempfile::TempDir, CpuGroup) {
         let folder = tempfile::tempdir().unwrap();
         let hierarchy = Arc::new(Hierarchy::at_folder(folder.path(), version));

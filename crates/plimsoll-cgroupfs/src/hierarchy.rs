@@ -1,8 +1,8 @@
 //! Hierarchy of the cpu controller on this host.
 //!
-//! It is found through `/proc/self/mountinfo` and `/proc/self/cgroup`, not by a fixed path,
-//! because hosts have either or both versions, with `cpu` and `cpuacct` in one v1 hierarchy or in
-//! two.
+//! The hierarchy is found through `/proc/self/mountinfo` and `/proc/self/cgroup`, not by a fixed
+//! path, because hosts have either or both versions, with `cpu` and `cpuacct` in one v1 hierarchy
+//! or in two.
 
 use std::fmt;
 use std::io;
@@ -17,8 +17,8 @@ use crate::os;
 use crate::proc::{self, Membership, Memberships, Mount};
 use crate::version::Version;
 
-/// Environment variable with the cgroup below which groups are created, instead of the top; for
-/// tests and containers. A path as in `/proc/PID/cgroup`.
+/// Environment variable that names the cgroup below which groups are created, instead of the top;
+/// for tests and containers. Its value is a path as in `/proc/PID/cgroup`.
 pub const BASE_VARIABLE: &str = "PLIMSOLL_CGROUP_BASE";
 
 const DELEGATION_HELP: &str = "run as root, or from a shell in a delegated cgroup v2 subtree \
@@ -27,12 +27,12 @@ const DELEGATION_HELP: &str = "run as root, or from a shell in a delegated cgrou
 /// A mounted hierarchy and this process's cgroup in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Tree {
-    /// Controller for which it is used.
+    /// Controller for which the hierarchy is used.
     controller: &'static str,
     mount_point: PathBuf,
-    /// The cgroup that is mounted there, as in `/proc/PID/cgroup`.
+    /// Cgroup that is mounted there, as in `/proc/PID/cgroup`.
     root: PathBuf,
-    /// This process's cgroup, as in `/proc/self/cgroup`.
+    /// Cgroup of this process, as in `/proc/self/cgroup`.
     own: PathBuf,
 }
 
@@ -57,7 +57,7 @@ impl Tree {
     /// Converts a path as in `/proc/PID/cgroup` to one relative to the mount point.
     ///
     /// # Errors
-    /// When it is not below the mount point, or its path there is unknown.
+    /// When the path is not below the mount point, or its place there is unknown.
     fn place(&self, target: impl fmt::Display, cgroup: &Path) -> Result<PathBuf> {
         below(&self.root, cgroup).ok_or_else(|| CgroupError::NotVisible {
             target: target.to_string(),
@@ -71,14 +71,14 @@ impl Tree {
     }
 }
 
-/// The hierarchy that controls CPU time, or the two of v1.
+/// Hierarchy that controls CPU time, or the two of v1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hierarchy {
     version: Version,
     cpu: Tree,
-    /// v1 only: `cpuacct`, if it is mounted separately from `cpu`.
+    /// v1 only: the tree of `cpuacct`, if it is mounted separately from `cpu`.
     cpuacct: Option<Tree>,
-    /// Groups are created below this cgroup, relative to the mount point.
+    /// Cgroup below which groups are created, relative to the mount point.
     base: PathBuf,
 }
 
@@ -94,15 +94,15 @@ fn downward(path: &Path) -> Option<PathBuf> {
         .collect()
 }
 
-/// Returns the cgroup `path` relative to the cgroup `root`, both as in `/proc/PID/cgroup`. Outside
-/// of the reader's cgroup namespace these begin with `/..`. `None`: it is not below `root`, or the
-/// kernel does not show the names in between.
+/// Returns the cgroup `path` relative to the cgroup `root`, both as in `/proc/PID/cgroup`, where
+/// paths outside of the reader's cgroup namespace begin with `/..`. `None`: `path` is not below
+/// `root`, or the kernel does not show the names in between.
 fn below(root: &Path, path: &Path) -> Option<PathBuf> {
     downward(path.strip_prefix(root).ok()?)
 }
 
 impl Hierarchy {
-    /// Creates a hierarchy of a plain folder, for tests and models.
+    /// Treats a plain folder as a hierarchy, for tests and models.
     pub fn at_folder(folder: &Path, version: Version) -> Self {
         Self {
             version,
@@ -120,7 +120,7 @@ impl Hierarchy {
     /// Finds the cpu controller of this host for this process.
     ///
     /// # Errors
-    /// When there is none, or the base cgroup of the environment does not exist.
+    /// When there is no such controller, or the base cgroup of the environment does not exist.
     pub fn find() -> Result<Self> {
         let unreadable = |error: io::Error| CgroupError::NoController {
             reason: format!("/proc is not readable ({error})"),
@@ -216,7 +216,7 @@ impl Hierarchy {
     /// Checks that this process may create groups here.
     ///
     /// # Errors
-    /// When it may not; the error names a remedy.
+    /// When the process may not create groups; the error names a remedy.
     pub fn check_permission(&self) -> Result<()> {
         let folders = [
             Some(self.cpu_folder(&self.base)),
@@ -247,7 +247,7 @@ impl Hierarchy {
     /// Checks that this process may change the knobs of an existing cgroup.
     ///
     /// # Errors
-    /// When it may not; the error names a remedy.
+    /// When the process may not write; the error names a remedy.
     pub fn check_writable(&self, path: &Path) -> Result<()> {
         let folder = self.cpu_folder(path);
         if os::check_writable(&folder.join("cgroup.procs")) == Err(Errno::EACCES) {
@@ -259,12 +259,11 @@ impl Hierarchy {
         Ok(())
     }
 
-    /// Version of the hierarchy.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// The cgroup below which groups are created, relative to the mount point.
+    /// Cgroup below which groups are created, relative to the mount point.
     pub fn base(&self) -> &Path {
         &self.base
     }
@@ -275,32 +274,30 @@ impl Hierarchy {
         self.base.as_os_str().is_empty()
     }
 
-    /// Returns whether the top of what is mounted is the root of the tree, as far as this can be
-    /// told: with v1 always, with v2 if it has no file that the root lacks. In a cgroup namespace,
-    /// or where a part of the tree is mounted, it is another cgroup.
+    /// Returns whether the top of what is mounted is the root of the tree. In a cgroup namespace,
+    /// or where only a part of the tree is mounted, it is another cgroup. v1 always counts as
+    /// whole; v2 does if the top has no `cgroup.events`, a file that the root lacks.
     pub fn is_whole(&self) -> bool {
         let events = self.cpu_folder(Path::new("")).join("cgroup.events");
         self.version() == Version::V1 || !events.exists()
     }
 
-    /// The mount point of the cpu controller's hierarchy.
     pub fn mount_point(&self) -> &Path {
         &self.cpu.mount_point
     }
 
-    /// The folder of a cgroup in the hierarchy of the cpu controller.
     pub fn cpu_folder(&self, path: &Path) -> PathBuf {
         self.cpu.mount_point.join(path)
     }
 
-    /// The folder of a cgroup's twin in `cpuacct`, if that is mounted separately.
+    /// Folder of a cgroup's twin in `cpuacct`, if that is mounted separately.
     pub fn cpuacct_folder(&self, path: &Path) -> Option<PathBuf> {
         self.cpuacct
             .as_ref()
             .map(|tree| tree.mount_point.join(path))
     }
 
-    /// All folders of a cgroup, one for each hierarchy.
+    /// Folders of a cgroup, one for each hierarchy.
     pub fn folders(&self, path: &Path) -> Vec<PathBuf> {
         self.trees()
             .map(|tree| tree.mount_point.join(path))
@@ -311,8 +308,8 @@ impl Hierarchy {
         std::iter::once(&self.cpu).chain(&self.cpuacct)
     }
 
-    /// The cgroup of a process or thread in the hierarchy of the cpu controller, below the mount
-    /// point.
+    /// Returns the cgroup of a process or thread in the hierarchy of the cpu controller, below the
+    /// mount point.
     ///
     /// # Errors
     /// When there is no such process, or its cgroup is not visible here.
@@ -320,7 +317,7 @@ impl Hierarchy {
         self.place_of(&self.cpu, &memberships_of(pid)?, pid)
     }
 
-    /// The folders of the cgroup of a process or thread, one for each hierarchy.
+    /// Returns the folders of the cgroup of a process or thread, one for each hierarchy.
     ///
     /// # Errors
     /// When there is no such process, or its cgroup is not visible here.
@@ -341,12 +338,12 @@ impl Hierarchy {
         tree.place(format_args!("process {pid}"), &membership.cgroup)
     }
 
-    /// Resolves the text ([`name`]) of a user's path of a cgroup, as in `/proc/PID/cgroup` or in the
-    /// file system, to one below the mount point. Follows no links, and refuses a path with `..`,
-    /// which denotes another cgroup than it shows.
+    /// Resolves the text ([`name`]) of a user's path of a cgroup, as in `/proc/PID/cgroup` or in
+    /// the file system, to a path below the mount point. Follows no links, and refuses a path with
+    /// `..`, which denotes another cgroup than it shows.
     ///
     /// # Errors
-    /// When there is no such cgroup.
+    /// When there is no such cgroup, or it is the root.
     pub fn resolve(&self, target: &str) -> Result<PathBuf> {
         let path = &name::path_of(target);
         let below = path.strip_prefix(&self.cpu.mount_point).unwrap_or(path);
@@ -369,7 +366,8 @@ fn has_cpu(folder: &Path) -> bool {
         .is_ok_and(|text| text.split_whitespace().any(|name| name == "cpu"))
 }
 
-/// The error for a controller that is mounted, but hidden. `None`: it is not among these mounts.
+/// Error for a controller that is mounted, but hidden. `None`: the controller is not among these
+/// mounts.
 fn hidden_instead(hidden: &[Mount]) -> Option<CgroupError> {
     let mut with_cpu = hidden
         .iter()
@@ -456,7 +454,6 @@ mod tests {
         Hierarchy::choose(&mounts_of(mounts), &memberships_of(places))
     }
 
-    /// The folders of this process's own cgroup, one for each hierarchy.
     fn own_folders(hierarchy: &Hierarchy) -> Result<Vec<PathBuf>> {
         let trees = hierarchy.trees();
         let folder = |tree: &Tree| Ok(tree.mount_point.join(tree.own_place()?));
@@ -477,7 +474,6 @@ mod tests {
         assert_eq!(together.cpuacct_folder(Path::new("x")), None);
     }
 
-    /// A folder in the shape of a v2 hierarchy.
     fn v2(controllers: &str) -> (tempfile::TempDir, String) {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("cgroup.controllers"), controllers).unwrap();

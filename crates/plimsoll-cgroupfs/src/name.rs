@@ -1,33 +1,34 @@
 //! Names of cgroups as texts.
 //!
-//! The kernel's names are bytes; keys, JSON and patterns are texts. Each byte that is no UTF-8 is a
-//! private character of its own in the text, so that the text leads back to the same cgroup.
+//! The kernel's names are bytes; keys, JSON and patterns are texts. Each byte that is not UTF-8
+//! becomes a private character of its own in the text, so that the text leads back to the same
+//! cgroup.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
-/// Byte 0 as a character: the last 256 of Unicode's private characters stand for bytes.
+/// Character that stands for byte 0: the last 256 of Unicode's private characters stand for bytes.
 const FIRST: u32 = 0x0010_ff00;
 
-/// The character of a byte.
 fn char_of(byte: u8) -> Option<char> {
     char::from_u32(FIRST + u32::from(byte))
 }
 
-/// The byte of such a character.
+/// Returns the byte that such a character stands for; `None`: the character is an ordinary one.
 fn byte_of(letter: char) -> Option<u8> {
     u8::try_from(u32::from(letter).checked_sub(FIRST)?).ok()
 }
 
-/// The text of a name or a path.
+/// Converts a name or a path to a text.
 #[must_use]
 pub fn text_of(name: impl AsRef<OsStr>) -> String {
     let mut text = String::new();
     for chunk in name.as_ref().as_bytes().utf8_chunks() {
         for letter in chunk.valid().chars() {
-            // Bytes of such a character itself are bytes, too: no two names have one text.
+            // Private characters that occur in a name are stored as bytes, too: no two names have
+            // one text.
             match byte_of(letter) {
                 None => text.push(letter),
                 Some(_) => {
@@ -42,7 +43,7 @@ pub fn text_of(name: impl AsRef<OsStr>) -> String {
     text
 }
 
-/// The name or path of a text.
+/// Converts a text back to the name or path.
 #[must_use]
 pub fn path_of(text: &str) -> PathBuf {
     let mut bytes = Vec::with_capacity(text.len());
@@ -55,7 +56,8 @@ pub fn path_of(text: &str) -> PathBuf {
     OsString::from_vec(bytes).into()
 }
 
-/// A text for a terminal: `\x1b` for a control character, and for a byte that is no UTF-8.
+/// Prepares a text for a terminal: control characters, and bytes that are not UTF-8, become escapes
+/// such as `\x1b`.
 #[must_use]
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -74,52 +76,36 @@ pub fn printable(text: &str) -> String {
     shown
 }
 
-/// For `serde(with)`: a path as its text.
+/// Functions for `serde(with)`: a path as its text.
 pub mod path_text {
     use super::{PathBuf, path_of, text_of};
     use serde::{Deserialize as _, Deserializer, Serializer};
 
-    /// Writes the text.
-    ///
-    /// # Errors
-    /// As of the serializer.
     pub fn serialize<S: Serializer>(path: &PathBuf, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(&text_of(path))
     }
 
-    /// Reads the text.
-    ///
-    /// # Errors
-    /// When there is no text.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
         String::deserialize(from).map(|text| path_of(&text))
     }
 }
 
-/// For `serde(with)`: paths as their texts.
+/// Functions for `serde(with)`: paths as their texts.
 pub mod path_texts {
     use super::{PathBuf, path_of, text_of};
     use serde::{Deserialize as _, Deserializer, Serializer};
 
-    /// Writes the texts.
-    ///
-    /// # Errors
-    /// As of the serializer.
     pub fn serialize<S: Serializer>(paths: &[PathBuf], to: S) -> Result<S::Ok, S::Error> {
         to.collect_seq(paths.iter().map(text_of))
     }
 
-    /// Reads the texts.
-    ///
-    /// # Errors
-    /// When there is no list of texts.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PathBuf>, D::Error> {
         let texts = Vec::<String>::deserialize(from)?;
         Ok(texts.iter().map(|text| path_of(text)).collect())
     }
 }
 
-/// A cgroup's path below the mount point, with a `/` in front, as a text.
+/// Returns a cgroup's path below the mount point as a text, with a `/` in front.
 #[must_use]
 pub fn shown(path: &Path) -> String {
     format!("/{}", text_of(path))

@@ -1,7 +1,7 @@
 //! System calls of this crate and of the engine: access to files of cgroups and of the runtime
 //! folder, and waits.
 //!
-//! They are in one place so that the kernel in memory of `simulated` can replace them. Without
+//! The calls are in one place so that the kernel in memory of `simulated` can replace them. Without
 //! that feature each is a call of the standard library.
 
 use std::fs;
@@ -37,9 +37,6 @@ macro_rules! or_simulated {
 ///
 /// Most kernel files need one call. [`fs::read`] begins with a few bytes because their length is
 /// 0, which is slow for thousands of files.
-///
-/// # Errors
-/// As `read(2)`.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     or_simulated!(kernel => kernel.read(path));
     let mut bytes = Vec::with_capacity(FILE_BYTES);
@@ -49,9 +46,6 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Writes to an existing file in one call, as kernel files require.
-///
-/// # Errors
-/// As `write(2)`.
 pub fn write(path: &Path, text: &str) -> io::Result<()> {
     or_simulated!(kernel => kernel.write(path, text));
     let mut file = fs::OpenOptions::new().write(true).open(path)?;
@@ -59,18 +53,12 @@ pub fn write(path: &Path, text: &str) -> io::Result<()> {
 }
 
 /// Reads the attributes of the file at a path; follows links.
-///
-/// # Errors
-/// As `stat(2)`.
 pub fn look(path: &Path) -> io::Result<Found> {
     or_simulated!(kernel => kernel.look(path));
     fs::metadata(path).map(|found| found_of(&found))
 }
 
 /// Reads the attributes of the file at a path; does not follow links.
-///
-/// # Errors
-/// As `lstat(2)`.
 pub fn look_at_link(path: &Path) -> io::Result<Found> {
     or_simulated!(kernel => kernel.look(path));
     fs::symlink_metadata(path).map(|found| found_of(&found))
@@ -86,31 +74,22 @@ fn found_of(found: &fs::Metadata) -> Found {
     }
 }
 
-/// Returns whether a path exists.
 #[must_use]
 pub fn exists(path: &Path) -> bool {
     look(path).is_ok()
 }
 
-/// Returns whether a path is a folder.
 #[must_use]
 pub fn is_folder(path: &Path) -> bool {
     look(path).is_ok_and(|found| found.is_folder)
 }
 
-/// Checks that this process may write to a file or folder.
-///
-/// # Errors
-/// As `access(2)`.
 pub fn check_writable(path: &Path) -> nix::Result<()> {
     or_simulated!(_kernel => Ok(()));
     access(path, AccessFlags::W_OK)
 }
 
 /// Lists the entries of a folder, in no order.
-///
-/// # Errors
-/// As `getdents(2)`.
 pub fn list(path: &Path) -> io::Result<Vec<Listed>> {
     or_simulated!(kernel => kernel.list(path));
     let mut found = Vec::new();
@@ -124,19 +103,12 @@ pub fn list(path: &Path) -> io::Result<Vec<Listed>> {
     Ok(found)
 }
 
-/// Creates a folder.
-///
-/// # Errors
-/// As `mkdir(2)`.
 pub fn create_folder(path: &Path) -> io::Result<()> {
     or_simulated!(kernel => kernel.create_folder(path));
     fs::create_dir(path)
 }
 
 /// Creates a folder for this user alone, and its missing parents. An existing one is not changed.
-///
-/// # Errors
-/// As `mkdir(2)`.
 pub fn create_private_folders(path: &Path) -> io::Result<()> {
     or_simulated!(kernel => kernel.create_folders(path));
     let mut builder = fs::DirBuilder::new();
@@ -144,27 +116,17 @@ pub fn create_private_folders(path: &Path) -> io::Result<()> {
 }
 
 /// Removes an empty folder, or a cgroup without processes.
-///
-/// # Errors
-/// As `rmdir(2)`.
 pub fn remove_folder(path: &Path) -> io::Result<()> {
     or_simulated!(kernel => kernel.remove_folder(path));
     fs::remove_dir(path)
 }
 
-/// Removes a file.
-///
-/// # Errors
-/// As `unlink(2)`.
 pub fn remove_file(path: &Path) -> io::Result<()> {
     or_simulated!(kernel => kernel.remove_file(path));
     fs::remove_file(path)
 }
 
 /// Renames a file, replacing one of the new name.
-///
-/// # Errors
-/// As `rename(2)`.
 pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     or_simulated!(kernel => kernel.rename(from, to));
     fs::rename(from, to)
@@ -177,13 +139,11 @@ pub fn now() -> Instant {
     Instant::now()
 }
 
-/// Sleeps.
 pub fn sleep(time: Duration) {
     or_simulated!(kernel => kernel.pass(time));
     std::thread::sleep(time);
 }
 
-/// An open file.
 #[derive(Debug)]
 pub struct File(Inner);
 
@@ -206,10 +166,6 @@ macro_rules! of_file {
 }
 
 impl File {
-    /// Opens a file.
-    ///
-    /// # Errors
-    /// As `open(2)`.
     pub fn open(path: &Path, access: Access) -> io::Result<Self> {
         or_simulated!(kernel => Ok(Self(Inner::Simulated(kernel.open(path, access)?))));
         let mut options = fs::OpenOptions::new();
@@ -224,34 +180,20 @@ impl File {
         Ok(Self(Inner::Real(file)))
     }
 
-    /// Reads its attributes.
-    ///
-    /// # Errors
-    /// As `fstat(2)`.
     pub fn look(&self) -> io::Result<Found> {
         of_file!(&self.0, file => file.metadata().map(|found| found_of(&found)), open => open.look())
     }
 
-    /// Its length in bytes.
-    ///
-    /// # Errors
-    /// As `fstat(2)`.
+    /// Length in bytes.
     pub fn length(&self) -> io::Result<u64> {
         of_file!(&self.0, file => Ok(file.metadata()?.len()), open => open.length())
     }
 
-    /// Truncates it.
-    ///
-    /// # Errors
-    /// As `ftruncate(2)`.
     pub fn cut(&self, length: u64) -> io::Result<()> {
         of_file!(&self.0, file => file.set_len(length), open => open.cut(length))
     }
 
-    /// Reads it from the beginning to the end.
-    ///
-    /// # Errors
-    /// As `read(2)`.
+    /// Reads the file from the beginning to the end.
     pub fn read_whole(&mut self) -> io::Result<Vec<u8>> {
         of_file!(&mut self.0, file => {
             let mut bytes = Vec::new();
@@ -261,18 +203,12 @@ impl File {
         }, open => open.read())
     }
 
-    /// Reads its beginning into a buffer. Returns the number of bytes.
-    ///
-    /// # Errors
-    /// As `pread(2)`.
+    /// Reads the file's beginning into a buffer. Returns the number of bytes.
     pub fn read_start(&self, buffer: &mut [u8]) -> io::Result<usize> {
         of_file!(&self.0, file => file.read_at(buffer, 0), open => open.read_start(buffer))
     }
 
-    /// Writes to its beginning in one call, as kernel files require.
-    ///
-    /// # Errors
-    /// As `pwrite(2)`.
+    /// Writes to the file's beginning in one call, as kernel files require.
     pub fn write_start(&self, text: &str) -> io::Result<()> {
         of_file!(
             &self.0,
@@ -281,34 +217,22 @@ impl File {
         )
     }
 
-    /// Appends text.
-    ///
-    /// # Errors
-    /// As `write(2)`; a part of the text may have been written.
+    /// Appends text. After an error a part of it may have been written.
     pub fn append(&mut self, text: &str) -> io::Result<()> {
         of_file!(&mut self.0, file => file.write_all(text.as_bytes()), open => open.append(text))
     }
 
-    /// Waits until it is on disk.
-    ///
-    /// # Errors
-    /// As `fdatasync(2)`.
+    /// Waits until the content is on disk.
     pub fn sync(&self) -> io::Result<()> {
         of_file!(&self.0, file => file.sync_data(), open => open.sync())
     }
 
-    /// Tries to lock it exclusively for this open file. Returns whether it succeeded.
-    ///
-    /// # Errors
-    /// As `flock(2)`.
+    /// Tries to lock the file exclusively for this open file. Returns whether that succeeded.
     pub fn try_lock(&self) -> io::Result<bool> {
         of_file!(&self.0, file => is_locked(file.try_lock()), open => Ok(open.try_lock()))
     }
 
-    /// Returns whether it is unlocked.
-    ///
-    /// # Errors
-    /// As `flock(2)`.
+    /// Returns whether the file is unlocked.
     pub fn is_free(&self) -> io::Result<bool> {
         of_file!(&self.0, file => {
             let free = is_locked(file.try_lock_shared())?;
@@ -320,9 +244,6 @@ impl File {
     }
 
     /// Duplicates the open file; both share its lock.
-    ///
-    /// # Errors
-    /// When this process has too many open files.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self(of_file!(
             &self.0,

@@ -12,20 +12,19 @@ use nix::sys::stat::makedev;
 use crate::os;
 use crate::version::Version;
 
-/// One mounted cgroup file system.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mount {
     pub version: Version,
-    /// The cgroup that is mounted, as seen from this process's cgroup namespace.
+    /// Cgroup that is mounted, as seen from this process's cgroup namespace.
     pub root: PathBuf,
     pub point: PathBuf,
-    /// The device number of the file system. `None`: the kernel's line has none.
+    /// Device number of the file system. `None`: the kernel's line has none.
     device: Option<u64>,
     options: Vec<Vec<u8>>,
 }
 
 impl Mount {
-    /// Returns whether another file system is mounted over it, or over a folder above it.
+    /// Returns whether another file system is mounted over this one, or over a folder above it.
     pub fn is_hidden(&self) -> bool {
         match os::look(&self.point) {
             Ok(found) => self.device.is_some_and(|device| device != found.device),
@@ -33,7 +32,7 @@ impl Mount {
         }
     }
 
-    /// v1: whether this hierarchy has the controller.
+    /// v1: returns whether this hierarchy has the controller.
     pub fn has(&self, controller: &str) -> bool {
         self.version == Version::V1 && self.options.iter().any(|o| o == controller.as_bytes())
     }
@@ -48,7 +47,8 @@ fn parse_mounts(text: &[u8]) -> Vec<Mount> {
     lines(text).filter_map(parse_mount).collect()
 }
 
-/// `36 35 98:0 /root /point rw,noatime shared:1 - cgroup source rw,cpu` (proc(5)).
+/// Parses a line such as `36 35 98:0 /root /point rw,noatime shared:1 - cgroup source rw,cpu`
+/// (proc(5)).
 fn parse_mount(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ');
     let device = device_number(fields.nth(2)?);
@@ -70,7 +70,7 @@ fn parse_mount(line: &[u8]) -> Option<Mount> {
     })
 }
 
-/// The number of a device that is written `98:0`.
+/// Parses the number of a device that is written as `98:0`.
 fn device_number(field: &[u8]) -> Option<u64> {
     let (major, minor) = std::str::from_utf8(field).ok()?.split_once(':')?;
     Some(makedev(major.parse().ok()?, minor.parse().ok()?))
@@ -97,27 +97,24 @@ fn unescaped(field: &[u8]) -> PathBuf {
     OsString::from_vec(bytes).into()
 }
 
-/// A process's cgroup in one hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Membership {
-    /// The number of the hierarchy; v2 is 0.
+    /// Number of the hierarchy; 0 for v2.
     hierarchy: u32,
     controllers: Vec<Vec<u8>>,
-    /// Path as seen from this process's cgroup namespace; outside of that it begins with `/..`.
+    /// Path as seen from this process's cgroup namespace; outside of it the path begins with `/..`.
     pub cgroup: PathBuf,
 }
 
-/// The memberships of one process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Memberships(Vec<Membership>);
 
 impl Memberships {
-    /// Reads those of this process.
     pub fn own() -> io::Result<Self> {
         Ok(Self::parse(&os::read(Path::new("/proc/self/cgroup"))?))
     }
 
-    /// Reads those of a process or of one thread.
+    /// Reads the memberships of a process or of one thread.
     pub fn of(pid: i32) -> io::Result<Self> {
         Ok(Self::parse(&os::read(Path::new(&format!(
             "/proc/{pid}/cgroup"
@@ -128,7 +125,7 @@ impl Memberships {
         Self(lines(text).filter_map(parse_membership).collect())
     }
 
-    /// Finds the membership in the v2 hierarchy, or in that of a v1 controller.
+    /// Finds the membership in the v2 hierarchy, or in the hierarchy of a v1 controller.
     pub fn find(&self, version: Version, controller: &str) -> Option<&Membership> {
         self.0.iter().find(|membership| match version {
             Version::V2 => membership.hierarchy == 0,
@@ -140,7 +137,7 @@ impl Memberships {
     }
 }
 
-/// `4:cpu,cpuacct:/path` of v1, `0::/path` of v2.
+/// Parses `4:cpu,cpuacct:/path` of v1, `0::/path` of v2.
 fn parse_membership(line: &[u8]) -> Option<Membership> {
     let mut fields = line.splitn(3, |byte| *byte == b':');
     let hierarchy = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;

@@ -6,23 +6,23 @@ use serde::{Deserialize, Serialize};
 
 use crate::version::Version;
 
-/// Statistics of a group's bandwidth, in the same units for both versions.
+/// Counters of a group's bandwidth, in the same units for both versions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuStat {
     /// Periods that elapsed while the group was active.
     pub nr_periods: u64,
-    /// Of those, how many ended throttled.
+    /// Number of these periods that ended throttled.
     pub nr_throttled: u64,
     /// Time spent throttled, summed over CPUs.
     pub throttled_usec: u64,
     /// Periods whose usage exceeded the quota.
     pub nr_bursts: u64,
-    /// Excess of these periods, summed.
+    /// Runtime beyond the quota in these periods, summed.
     pub burst_usec: u64,
 }
 
 impl CpuStat {
-    /// Reads the text of `cpu.stat`. Fields that this kernel lacks are 0.
+    /// Parses the text of `cpu.stat`. Fields that this kernel lacks are 0.
     pub fn parse(text: &str, version: Version) -> Self {
         let field = |name: &str| {
             text.lines()
@@ -56,7 +56,7 @@ impl CpuStat {
         }
     }
 
-    /// `usage_usec` of a v2 `cpu.stat`, in nanoseconds.
+    /// Parses `usage_usec` of a v2 `cpu.stat`, and converts it to nanoseconds.
     pub(crate) fn parse_usage_ns(text: &str) -> Option<u64> {
         let line = text
             .lines()
@@ -65,7 +65,6 @@ impl CpuStat {
     }
 }
 
-/// File of a group's statistics.
 pub(crate) fn stat_file(folder: &Path) -> std::path::PathBuf {
     folder.join("cpu.stat")
 }

@@ -7,11 +7,11 @@ use crate::os::{Access, File};
 use crate::stat::CpuStat;
 use crate::version::Version;
 
-/// Bytes that are read of a counter's file. `cpu.stat` is longer, but begins with the usage
+/// Number of bytes read from a counter's file. `cpu.stat` is longer, but begins with the usage
 /// (`cgroup_base_stat_cputime_show()` in kernel/cgroup/rstat.c), and a reader pays for its buffer.
 const READ_BYTES: usize = 64;
 
-/// A counter of CPU time in a kernel file that stays open.
+/// Counter of CPU time in a kernel file that stays open.
 #[derive(Debug)]
 pub struct UsageCounter {
     file: File,
@@ -21,9 +21,6 @@ pub struct UsageCounter {
 
 impl UsageCounter {
     /// Opens the counter of a cgroup: `cpuacct.usage` of v1, `cpu.stat` of v2.
-    ///
-    /// # Errors
-    /// When it cannot be opened.
     pub fn open(path: PathBuf, version: Version) -> Result<Self> {
         let file = File::open(&path, Access::Read)
             .map_err(|source| CgroupError::file("open", &path, source))?;
@@ -37,7 +34,7 @@ impl UsageCounter {
     /// Reads the CPU time in nanoseconds.
     ///
     /// # Errors
-    /// When it cannot be read or holds something else.
+    /// When the file cannot be read or holds something else.
     pub fn read_ns(&self) -> Result<u64> {
         let mut buffer = [0; READ_BYTES];
         let length = self

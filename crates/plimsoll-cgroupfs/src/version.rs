@@ -4,13 +4,12 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The two interfaces of control groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Version {
-    /// A hierarchy for each controller.
+    /// Interface with a hierarchy for each controller.
     V1,
-    /// A single hierarchy.
+    /// Interface with a single hierarchy.
     V2,
 }
 

@@ -1,5 +1,5 @@
-//! Runtime that a CPU takes from a group's quota at a time: one setting of the stock kernel,
-//! for the whole machine.
+//! Runtime that a CPU takes from a group's quota at a time: one setting of the stock kernel, for
+//! the whole machine.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,9 @@ use crate::knobs::units::NSEC_PER_USEC;
 use crate::runtime::RuntimeFolder;
 use crate::undo::UndoReport;
 
-/// `kernel/sched/fair.c`; in microseconds, 5000 unless somebody has set it.
+/// File of the setting (`kernel/sched/fair.c`); in microseconds, 5000 unless somebody has set it.
 const FILE: &str = "/proc/sys/kernel/sched_cfs_bandwidth_slice_us";
 
-/// The kernel's setting.
 #[derive(Debug)]
 pub(crate) struct MachineSlice {
     file: PathBuf,
@@ -42,11 +41,11 @@ fn not_here(slice: BandwidthSlice, reason: String) -> EngineError {
 }
 
 impl MachineSlice {
-    /// Sets it, or puts it back.
+    /// Sets the slice; `None` puts the previous one back.
     ///
     /// # Errors
-    /// When the machine is not this process's to set, the kernel has no such setting,
-    /// or it may not be written: then nothing has changed.
+    /// When this process has only a part of the machine, the kernel has no such setting, or the
+    /// setting may not be written: then nothing has changed.
     pub fn set(
         &mut self,
         slice: Option<BandwidthSlice>,
@@ -84,16 +83,13 @@ impl MachineSlice {
         changed.map_err(|error| refused(slice, &self.file, error))
     }
 
-    /// Puts it back, unless somebody else has set it since.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
+    /// Puts the previous slice back, unless somebody else has set another since.
     pub fn put_back(&mut self, report: &mut UndoReport) -> Result<()> {
         self.settings.put_back(report)
     }
 }
 
-/// In a container, /proc/sys is not root's to write.
+/// Explains a refused write: in a container, root may not write to /proc/sys.
 fn refused(slice: BandwidthSlice, file: &Path, error: EngineError) -> EngineError {
     let source = error.os_error().map(std::io::Error::from_raw_os_error);
     match source {

@@ -18,22 +18,19 @@ use crate::undo::UndoReport;
 pub struct Sample {
     /// CPU time used, by tasks that have ended too.
     pub usage_usec: u64,
-    /// Processes in the group now.
+    /// Number of processes in the group now.
     pub processes: u64,
-    /// Tasks of real-time and deadline policies in the group now. No quota, cap, class or weight
-    /// holds them.
+    /// Number of tasks of real-time and deadline policies in the group now. No quota, cap, class or
+    /// weight holds them.
     #[serde(default)]
     pub real_time: u64,
-    /// Counters of the quota.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quota: Option<CpuStat>,
-    /// Counters of the hard cap of a whole tree.
+    /// Counters of the hard cap, if it holds for the whole tree.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cap: Option<CpuStat>,
-    /// State of per-task caps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_task: Option<PerTaskSample>,
-    /// State of the soft cap.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub soft_cap: Option<SoftCapSample>,
     /// Usage rates of the tasks of a capped group, where they were asked for.
@@ -45,33 +42,31 @@ pub struct Sample {
     /// Counters of the BPF scheduler, if it schedules the group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch: Option<BatchSample>,
-    /// State of the BPF scheduler that schedules the group.
+    /// State of the BPF scheduler, if it schedules the group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<SchedulerSample>,
-    /// Kernel files with external changes since the last write by Plimsoll.
+    /// External changes of kernel files since the last write by Plimsoll, a line each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub foreign_changes: Vec<String>,
 }
 
-/// State of per-task caps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PerTaskSample {
-    /// Tasks that have a group of their own now.
+    /// Number of tasks that have a cgroup of their own now.
     pub tasks: u64,
-    /// Those that were given one so far.
+    /// Number of tasks that were given one so far.
     pub tasks_total: u64,
     /// Periods elapsed while active, summed over all capped tasks so far.
     pub nr_periods: u64,
-    /// Periods of these that ended throttled.
+    /// Number of these periods that ended throttled.
     pub nr_throttled: u64,
 }
 
-/// State of a soft cap.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SoftCapSample {
-    /// Usage rate, decaying average, in ppm of one CPU.
+    /// Usage rate, a decaying average, in ppm of one CPU.
     pub rate_ppm: u64,
-    /// Over its cap, and so in the background.
+    /// Whether the group is over its cap, and so in the background.
     pub background: bool,
     /// Number of switches into and out of the background.
     pub nr_switches: u64,
@@ -83,9 +78,9 @@ pub const TASK_RATES_MAX: usize = 256;
 /// Usage rates of the tasks of a capped group.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskRates {
-    /// The fastest first; no more than [`TASK_RATES_MAX`].
+    /// Tasks, the fastest first; no more than [`TASK_RATES_MAX`].
     pub tasks: Vec<TaskRate>,
-    /// Number of tasks in the group.
+    /// Number of tasks in the group, also beyond those listed.
     pub nr_tasks: u64,
 }
 
@@ -100,7 +95,7 @@ impl TaskRates {
         }
     }
 
-    /// Says which tasks are in the background.
+    /// Marks the tasks that are in the background.
     pub(crate) fn with_background(mut self, is_background: impl Fn(i32) -> bool) -> Self {
         for task in &mut self.tasks {
             task.background = is_background(task.tid);
@@ -109,48 +104,43 @@ impl TaskRates {
     }
 }
 
-/// The usage rate of one task.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskRate {
-    /// The task (thread).
     pub tid: i32,
-    /// Its name, as the kernel has it.
+    /// Name, as the kernel has it.
     pub command: String,
     /// Decaying average, in ppm of one CPU.
     pub rate_ppm: u64,
-    /// In the background, because it or its group is over a soft cap.
+    /// Whether the task is in the background, because it or its group is over a soft cap.
     pub background: bool,
 }
 
 /// State of the headroom controller, which all batch groups of a user share.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeadroomSample {
-    /// The headroom in force: the largest that any group asks for, in ppm of
-    /// all CPUs.
+    /// Headroom in force: the largest that any group asks for, in ppm of all CPUs.
     pub headroom_ppm: u32,
-    /// The same as it was asked for, such as `30%` or `2cpus`, where both forms
-    /// can hold.
+    /// Headroom in force as it was asked for, such as `30%` or `2cpus`, where both forms can hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_force: Option<String>,
     /// Largest headroom requested in the other form, which is smaller and not in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overruled: Option<String>,
-    /// CPU that batch work may use now, in ppm of all CPUs.
+    /// CPU time that batch work may use now, in ppm of all CPUs.
     pub allowance_ppm: u64,
     /// Recent CPU usage of batch work, in ppm of all CPUs.
     pub side_ppm: u64,
     /// Recent CPU usage of all other work, in ppm of all CPUs.
     pub nonside_ppm: u64,
-    /// Time integral of (headroom − idle) while batch work ran above its
-    /// tolerance.
+    /// Time integral of (headroom − idle) while batch work ran above its tolerance.
     pub headroom_shortfall_usec: u64,
-    /// Times the controller ran.
+    /// Number of runs of the controller.
     pub nr_updates: u64,
-    /// Quotas that it wrote.
+    /// Number of quotas that the controller wrote.
     pub nr_writes: u64,
     /// CPU time that the controller itself used.
     pub controller_usec: u64,
-    /// The groups that share the allowance, or the first of them.
+    /// Names of the groups that share the allowance, or the first of them.
     pub sides: Vec<String>,
     /// Number of groups that share the allowance.
     #[serde(default)]
@@ -160,7 +150,7 @@ pub struct HeadroomSample {
 /// Counters of a group in the BPF scheduler.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BatchSample {
-    /// Summed over CPUs.
+    /// Counters summed over CPUs.
     #[serde(flatten)]
     pub total: BatchCounts,
     /// Counters of each CPU, by CPU number.
@@ -171,9 +161,7 @@ pub struct BatchSample {
 /// Counters of a group in the BPF scheduler on one CPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BatchCpu {
-    /// The CPU's number.
     pub cpu: u32,
-    /// Counters of the group on this CPU.
     #[serde(flatten)]
     pub counts: BatchCounts,
 }
@@ -181,22 +169,22 @@ pub struct BatchCpu {
 /// Counters of a group in the BPF scheduler, on one CPU or summed over all.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BatchCounts {
-    /// Time in which its tasks ran.
+    /// Time for which the group's tasks ran.
     pub run_usec: u64,
-    /// Time for which its tasks waited until they ran.
+    /// Time for which the group's tasks waited until they ran.
     pub wait_usec: u64,
-    /// Times that a task began to run.
+    /// Number of times that a task began to run.
     pub nr_switches: u64,
-    /// Runs of these that normal work preempted before the end of the slice.
+    /// Number of these runs that normal work preempted before the end of the slice.
     pub nr_preempted: u64,
-    /// Runs of these that started because the task had waited for too long.
+    /// Number of these runs that started because the task had waited for too long.
     pub nr_overdue: u64,
-    /// Runs of these that started because normal work waited for a lock of the task.
+    /// Number of these runs that started because normal work waited for a lock of the task.
     pub nr_holders: u64,
 }
 
 impl BatchCounts {
-    /// The counts of two places, or of one after the other.
+    /// Adds the counts of another place, or of a later time.
     #[must_use]
     pub fn plus(&self, other: &Self) -> Self {
         Self {
@@ -213,57 +201,56 @@ impl BatchCounts {
 /// State of the BPF scheduler.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SchedulerSample {
-    /// `running`, `loading` or `down`: without it the group's tasks are
-    /// ordinary ones.
+    /// State: `running`, `loading` or `down`. Without the scheduler the group's tasks are ordinary
+    /// ones.
     pub state: String,
-    /// Pid of the process that keeps it loaded; 0: none.
+    /// Pid of the process that keeps the scheduler loaded; 0: none.
     pub owner_pid: u32,
-    /// Guarantees that are lost while it does not run.
+    /// Guarantees that are lost while the scheduler does not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss: Option<String>,
     /// Number of reloads since that process first loaded it.
     pub nr_reloads: u64,
-    /// Why it was last thrown out, if it was.
+    /// Reason for which the kernel last threw the scheduler out; `None`: it has not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_exit: Option<String>,
-    /// Where the kernel's dump of that is.
+    /// File with the kernel's dump of that exit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dump: Option<PathBuf>,
 }
 
-/// Which interface of the kernel an enforcer is made of.
+/// Kernel interface of an enforcer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EnforcerKind {
-    /// The stock kernel's control groups.
+    /// Control groups of the stock kernel.
     #[default]
     Cgroup,
-    /// A BPF scheduler, with control groups for the functions that it leaves to them.
+    /// BPF scheduler, with control groups for the functions that it leaves to them.
     SchedExt,
 }
 
 /// Backend that enforces knobs through one kernel interface.
 pub trait Enforcer: Send {
-    /// Kernel interface of this enforcer.
     fn kind(&self) -> EnforcerKind {
         EnforcerKind::Cgroup
     }
 
-    /// Takes groups and applies their knobs, which the plan found enforceable: each is added or
-    /// refused by itself. Nothing is left of one that is refused.
+    /// Adds groups and applies their knobs, which the plan found enforceable. Each is added or
+    /// refused by itself; nothing is left of one that is refused.
     fn add_all(&mut self, groups: &[(GroupPolicy, String)]) -> Vec<Result<()>>;
 
-    /// Takes one group, as [`Enforcer::add_all`] takes many.
+    /// Adds one group, as [`Enforcer::add_all`] adds many.
     ///
     /// # Errors
-    /// When the kernel refuses; then nothing is left of it.
+    /// When the kernel refuses; then nothing is left of the group.
     fn add(&mut self, group: &GroupPolicy, subject: &str) -> Result<()> {
         let one = [(group.clone(), subject.to_owned())];
         self.add_all(&one).into_iter().collect()
     }
 
-    /// Moves a running process into a group. The process and its future children stay
-    /// there until the group ends.
+    /// Moves a running process into a group. The process and its future children stay there until
+    /// the group ends.
     ///
     /// # Errors
     /// When there is no such group or process, or the kernel refuses.
@@ -275,20 +262,14 @@ pub trait Enforcer: Send {
     /// When there is no such group.
     fn remove(&mut self, name: &str) -> Result<UndoReport>;
 
-    /// Path of a group as shown in `/proc/PID/cgroup`.
-    ///
-    /// # Errors
-    /// When there is no such group.
+    /// Returns the path of a group as shown in `/proc/PID/cgroup`.
     fn shown_path(&self, name: &str) -> Result<PathBuf>;
 
-    /// Replaces the knobs of a group.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
     fn change(&mut self, name: &str, knobs: &Knobs) -> Result<()>;
 
-    /// Sets what the whole machine keeps, again if it is the same as before: what others have set
-    /// since is overwritten. A bandwidth slice that is not asked for any more is put back.
+    /// Sets the policy of the whole machine, again if it is the same as before: values that others
+    /// have set since are overwritten. A bandwidth slice that is not asked for any more is put
+    /// back.
     ///
     /// # Errors
     /// When the kernel or this process's rights do not allow it. The demand of headroom holds
@@ -301,9 +282,9 @@ pub trait Enforcer: Send {
         UndoReport::default()
     }
 
-    /// Checks the kernel files of a group now. Returns the external changes since the
-    /// last write that were not reported before, and adds them to the `foreign_changes`
-    /// of the group's sample. External values stay until knobs are applied again.
+    /// Checks the kernel files of a group now. Returns the external changes since the last write
+    /// that were not reported before, and adds them to the `foreign_changes` of the group's sample.
+    /// External values stay until knobs are applied again.
     ///
     /// # Errors
     /// When the group is gone.
@@ -311,20 +292,16 @@ pub trait Enforcer: Send {
         Ok(Vec::new())
     }
 
-    /// Rewrites the kernel files of a group that have external changes, and clears the
-    /// recorded changes.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
+    /// Rewrites the kernel files of a group that have external changes, and clears the recorded
+    /// changes.
     fn reapply(&mut self, _name: &str) -> Result<()> {
         Ok(())
     }
 
-    /// Does the work due by `now`. Returns the time of the next call; `None`: no work
-    /// is pending.
+    /// Does the work due by `now`. Returns the time of the next call; `None`: no work is pending.
     ///
     /// # Errors
-    /// When it can no longer control a group. What is limited stays limited.
+    /// When a group can no longer be controlled; it stays limited.
     fn tick(&mut self, now: Instant) -> Result<Option<Instant>>;
 
     /// Returns messages for users since the last call, one line each.
@@ -337,47 +314,33 @@ pub trait Enforcer: Send {
         None
     }
 
-    /// Returns CPU usage and limit state of a group.
-    ///
-    /// # Errors
-    /// When the group is gone.
     fn sample(&self, name: &str) -> Result<Sample>;
 
-    /// Usage rates of a group's tasks; `None`: it has no cap. Costs some milliseconds
-    /// where it has many.
-    ///
-    /// # Errors
-    /// When the group is gone.
+    /// Measures the usage rates of a group's tasks; `None`: the group has no cap. Costs some
+    /// milliseconds for a group with many tasks.
     fn task_rates(&mut self, name: &str) -> Result<Option<TaskRates>>;
 
-    /// CPU time that a group has used so far; much cheaper than [`Enforcer::sample`].
-    ///
-    /// # Errors
-    /// When the group is gone.
+    /// Returns the CPU time that a group has used so far; much cheaper than [`Enforcer::sample`].
     fn usage_usec(&self, name: &str) -> Result<u64>;
 
-    /// The headroom control of stock knobs, for a thread that must not wait for changes of groups.
-    /// [`Enforcer::tick`] runs it, too.
+    /// Returns the headroom control of stock knobs, for a thread that must not wait for changes of
+    /// groups. [`Enforcer::tick`] runs it, too.
     fn headroom_control(&self) -> HeadroomControl;
 
-    /// State of the headroom controller, which all groups share.
+    /// Returns the state of the headroom controller, which all groups share.
     fn headroom(&self) -> Option<HeadroomSample>;
 
-    /// State of the BPF scheduler, if groups are enforced by one.
+    /// Returns the state of the BPF scheduler, if groups are enforced by one.
     fn scheduler(&self) -> Option<SchedulerSample> {
         None
     }
 
-    /// Returns true if a group still contains processes, as [`Sample::processes`] counts them.
-    ///
-    /// # Errors
-    /// When the group is gone.
+    /// Returns whether a group still contains processes, as [`Sample::processes`] counts them.
     fn is_populated(&self, name: &str) -> Result<bool>;
 
-    /// Undoes the changes made for all groups.
     fn undo(&mut self) -> UndoReport;
 
-    /// Lets go of all groups, which stay limited as they are: another enforcer of this process
-    /// adopts them. Afterwards this one has none.
+    /// Lets go of all groups, which stay limited as they are, for another enforcer of this process
+    /// to adopt. Afterwards this one has none.
     fn leave(&mut self);
 }

@@ -1,4 +1,4 @@
-//! The policy of one group: its processes and its knobs.
+//! Policy of one group: its processes and its knobs.
 //!
 //! Command line, configuration file and every other reader produce it; the plan and the enforcer
 //! read it.
@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use crate::error::{EngineError, Result};
 use crate::knobs::Knobs;
 
-/// The longest name of a group.
 const NAME_LENGTH_MAX: usize = 64;
 
 /// Files without a prefix that the kernel puts into every cgroup.
@@ -19,25 +18,21 @@ const KERNEL_FILE_STEMS: [&str; 12] = [
     "rdma",
 ];
 
-/// The processes of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selector {
-    /// A cgroup that somebody else made, below the mount point.
+    /// Path, below the mount point, of a cgroup that somebody else made.
     Cgroup(PathBuf),
-    /// A process that runs already, and its descendants from now on.
+    /// Pid of a running process. The group has this process, and its descendants from now on.
     Process(i32),
 }
 
-/// One group and its knobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupPolicy {
-    /// Its name: unique, and good as a folder's.
+    /// Name: unique, and fit for a folder.
     pub name: String,
-    /// Its processes.
     pub selector: Selector,
-    /// Its knobs.
     pub knobs: Knobs,
-    /// The BPF scheduler enforces its knobs; else stock knobs do.
+    /// Whether the BPF scheduler enforces the knobs; else stock knobs do.
     pub is_scheduled: bool,
 }
 
@@ -58,8 +53,8 @@ pub fn check_name(name: &str) -> Result<()> {
     }
 }
 
-/// Returns true if a folder of that name may collide with a kernel file. No kernel
-/// file has a `-` in its name.
+/// Returns whether a folder of that name may collide with a kernel file. No kernel file has a `-`
+/// in its name.
 fn is_kernels(name: &str) -> bool {
     let stem = name.split_once('.').map(|(stem, _)| stem);
     let has_stem = stem.is_some_and(|stem| KERNEL_FILE_STEMS.contains(&stem));

@@ -12,32 +12,31 @@ use crate::host_tuning;
 /// Capabilities of this host's stock knobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Capabilities {
-    /// Which interface the cpu controller has.
+    /// Interface of the cpu controller.
     pub cgroup: Version,
-    /// Groups can be marked idle (Linux 5.15 and later).
+    /// Whether groups can be marked idle (Linux 5.15 and later).
     pub has_idle: bool,
-    /// Groups can save up unused quota (Linux 5.14 and later).
+    /// Whether groups can save up unused quota (Linux 5.14 and later).
     pub has_burst: bool,
-    /// Our groups compete with everything on the machine.
+    /// Whether our groups compete with everything on the machine.
     pub is_top: bool,
-    /// CPUs online.
+    /// Number of CPUs online.
     pub nr_cpus: u32,
-    /// The kernel's release.
+    /// Kernel release.
     pub kernel: String,
-    /// The kernel has sched_ext.
     pub has_sched_ext: bool,
-    /// The guard of the fair class may be attached: this is root, and the kernel has BTF. The
-    /// kernel may refuse it for other reasons, which the attempt tells.
+    /// Whether the guard of the fair class may be attached: this process is root, and the kernel
+    /// has BTF. The kernel may refuse it for other reasons, which only the attempt shows.
     pub may_have_guard: bool,
-    /// The mode of preemption may be changed: this is root, our groups compete with everything on
-    /// the machine, and the kernel has several.
+    /// Whether the mode of preemption may be changed: this process is root, our groups compete with
+    /// everything on the machine, and the kernel has several modes.
     pub may_tune_host: bool,
-    /// The kernel preempts lazily. `None`: it has one mode, or does not tell this process.
+    /// Whether the kernel preempts lazily. `None`: it has one mode, or does not tell this process.
     pub is_lazy: Option<bool>,
 }
 
 impl Capabilities {
-    /// Looks, and changes nothing.
+    /// Finds the capabilities; changes nothing.
     pub fn of_this_host(hierarchy: &Arc<Hierarchy>) -> Self {
         let release = nix::sys::utsname::uname()
             .map(|name| name.release().to_string_lossy().into_owned())
@@ -67,7 +66,6 @@ impl Capabilities {
         }
     }
 
-    /// The kernel file of a group's weight.
     pub fn weight_file(&self) -> &'static str {
         match self.cgroup {
             Version::V1 => "cpu.shares",
@@ -75,7 +73,6 @@ impl Capabilities {
         }
     }
 
-    /// The kernel file of a group's quota.
     pub fn quota_file(&self) -> &'static str {
         match self.cgroup {
             Version::V1 => "cpu.cfs_quota_us",
@@ -83,7 +80,6 @@ impl Capabilities {
         }
     }
 
-    /// The kernel file of a group's burst.
     pub fn burst_file(&self) -> &'static str {
         match self.cgroup {
             Version::V1 => "cpu.cfs_burst_us",
@@ -91,12 +87,12 @@ impl Capabilities {
         }
     }
 
-    /// Whether the kernel describes its types, which the guard reads.
+    /// Returns whether the kernel describes its types, which the guard reads.
     pub fn has_btf() -> bool {
         Path::new("/sys/kernel/btf/vmlinux").exists()
     }
 
-    /// A recent kernel with cgroup v2, for tests that touch no kernel.
+    /// Capabilities of a recent kernel with cgroup v2, for tests that touch no kernel.
     #[cfg(test)]
     pub(crate) fn of_a_stock_kernel() -> Self {
         Self {
@@ -114,12 +110,12 @@ impl Capabilities {
     }
 }
 
-/// CPUs online on this host now, whatever this process may use of them.
+/// Number of CPUs online on this host now, whatever part of them this process may use.
 pub fn nr_cpus_online() -> u32 {
     nr_cpus(SysconfVar::_NPROCESSORS_ONLN)
 }
 
-/// CPUs of this host, those that are offline now included.
+/// Number of CPUs of this host, including those that are offline now.
 pub fn nr_cpus_present() -> u32 {
     nr_cpus(SysconfVar::_NPROCESSORS_CONF)
 }
@@ -130,7 +126,7 @@ fn nr_cpus(which: SysconfVar) -> u32 {
     count.unwrap_or(1).max(1)
 }
 
-/// The first two numbers of a kernel's release.
+/// Parses the first two numbers of a kernel's release.
 fn kernel_version(release: &str) -> (u32, u32) {
     let mut numbers = release
         .split(|c: char| !c.is_ascii_digit())
@@ -144,9 +140,8 @@ struct Probe<'a> {
 }
 
 impl Probe<'_> {
-    /// Returns true if cgroups have a file. Checks an existing cgroup if there is one.
-    /// On an empty v2 hierarchy the kernel version decides, because the root has no
-    /// knobs.
+    /// Returns whether cgroups have a file. Checks an existing cgroup if there is one. On an empty
+    /// v2 hierarchy the kernel version decides, because the root has no knobs.
     fn has(&self, file: &str, since: (u32, u32)) -> bool {
         let base = CpuGroup::at(self.hierarchy, self.hierarchy.base());
         if os::exists(&base.cpu_file(file)) {

@@ -15,9 +15,9 @@ pub(crate) struct HostSettings {
     /// Name of the journal, with a dot: no group is adopted from it ([`Header::is_of_group`]). The
     /// next owner puts the settings back, and sets its own.
     name: &'static str,
-    /// For people.
+    /// Purpose of the journal, for people.
     subject: &'static str,
-    /// While one of them is ours.
+    /// Journal, while one of the settings is ours.
     journal: Option<Journal>,
 }
 
@@ -33,8 +33,8 @@ impl HostSettings {
     /// Records changes, and makes them.
     ///
     /// # Errors
-    /// When they cannot be recorded: then nothing has changed. Or that of `write`; then what has
-    /// been written is put back if nothing was ours before.
+    /// When the changes cannot be recorded: then nothing has changed. Or the error of `write`: then
+    /// the written settings are put back if none was ours before.
     pub fn change(
         &mut self,
         changes: &[Entry],
@@ -55,8 +55,8 @@ impl HostSettings {
         changed
     }
 
-    /// Puts them back, unless somebody else has set them since. What the kernel refuses now stays in
-    /// the journal, for the next attempt.
+    /// Puts the settings back, unless somebody else has changed them since. A value that the kernel
+    /// refuses now stays in the journal, for the next attempt.
     ///
     /// # Errors
     /// When the journal cannot be read or removed.
@@ -74,7 +74,7 @@ impl HostSettings {
     }
 }
 
-/// A new journal, or one whose changes could not be put back.
+/// Begins a journal, or takes over one whose changes could not be put back.
 fn open(name: &str, subject: &str, runtime: &RuntimeFolder) -> Result<Journal> {
     if let Some(left) = Journal::take_over(&Journal::path_of(runtime.path(), name))? {
         return Ok(left);

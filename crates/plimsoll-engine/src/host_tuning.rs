@@ -11,14 +11,14 @@ use crate::journal::Entry;
 use crate::runtime::RuntimeFolder;
 use crate::undo::{UndoReport, chosen};
 
-/// The modes of preemption that the kernel has, the present one in brackets; `kernel/sched/debug.c`.
+/// File with the modes of preemption, the present one in brackets (`kernel/sched/debug.c`).
 const FILE: &str = "/sys/kernel/debug/sched/preempt";
-/// A task that wakes interrupts one in user space at the next tick, or when that one enters the
-/// kernel. Other modes interrupt it at once.
+/// Mode in which a task that wakes interrupts a task in user space at the next tick, or when that
+/// task enters the kernel. Other modes interrupt it at once.
 const LAZY: &str = "lazy";
 const FULL: &str = "full";
 
-/// The setting while it is ours.
+/// Mode of preemption of the kernel, while it is ours.
 #[derive(Debug)]
 pub struct HostTuning {
     file: PathBuf,
@@ -27,7 +27,7 @@ pub struct HostTuning {
 }
 
 impl HostTuning {
-    /// Changes nothing yet. `runtime` is for the journal.
+    /// Prepares the setting, and changes nothing yet. `runtime` is for the journal.
     pub fn new(runtime: RuntimeFolder) -> Self {
         Self::of(FILE.into(), runtime)
     }
@@ -58,7 +58,7 @@ impl HostTuning {
         Ok(is_lazy)
     }
 
-    /// Puts it back, unless somebody else has changed it.
+    /// Puts the mode back, unless somebody else has changed it.
     pub fn put_back(&mut self) -> UndoReport {
         let mut report = UndoReport::default();
         if let Err(error) = self.settings.put_back(&mut report) {
@@ -68,7 +68,8 @@ impl HostTuning {
     }
 }
 
-/// Whether this kernel preempts lazily. `None`: it has one mode, or does not tell this process.
+/// Returns whether this kernel preempts lazily. `None`: it has one mode, or does not tell this
+/// process.
 pub(crate) fn is_lazy() -> Option<bool> {
     let modes = read_text(Path::new(FILE)).ok()?;
     Some(chosen(&modes)? == LAZY)
@@ -128,7 +129,7 @@ mod tests {
             let mut rig = Rig::new("full (lazy)\n");
             assert!(rig.tuning.set().unwrap());
             assert!(rig.now().starts_with("full"));
-            // As the kernel shows it.
+            // Order in which the kernel shows it.
             rig.write("(full) lazy\n");
             if is_killed {
                 rig.tuning.settings.forget();

@@ -4,8 +4,7 @@
 //! GroupPolicy (knobs) → Plan (which mechanism, what loss) → Enforcer
 //! ```
 //!
-//! Undo is part of apply: before any knob of the system is touched, its old
-//! value is in the journal.
+//! Undo is part of apply: before a knob of the system is changed, its old value is in the journal.
 
 mod bandwidth_slice;
 pub mod cgroup;

@@ -1,4 +1,4 @@
-//! Which cgroups are Plimsoll's own: by their names, below the base.
+//! Names by which Plimsoll's own cgroups are known, below the base.
 //!
 //! ```text
 //! BASE/plimsoll/NAME         normal groups
@@ -11,22 +11,22 @@ use std::path::Path;
 
 use plimsoll_cgroupfs::Hierarchy;
 
-/// The parent of normal groups.
+/// Parent of normal groups.
 pub(crate) const PARENT_NORMAL: &str = "plimsoll";
-/// The parent of batch groups; it carries the idle mark.
+/// Parent of batch groups; it carries the idle mark.
 pub(crate) const PARENT_BATCH: &str = "plimsoll-batch";
-/// The beginning of the names of soft-capped groups.
+/// Beginning of the names of soft-capped groups.
 pub(crate) const PREFIX_SOFT: &str = "plimsoll-soft-";
 
-/// Returns true if a cgroup, by its path below the mount point, is an own group or
-/// below one. Own groups are created below the base; cgroups with such names
-/// elsewhere are foreign.
+/// Returns whether a cgroup, by its path below the mount point, is an own group or below one. Own
+/// groups are created below the base; cgroups with such names elsewhere are foreign.
 pub fn is_own(hierarchy: &Hierarchy, path: &Path) -> bool {
     let first = below_base(hierarchy, path).and_then(|path| path.components().next());
     first.is_some_and(|first| is_own_name(first.as_os_str()))
 }
 
-/// The name of the group that such a cgroup belongs to.
+/// Returns the name of the group that a cgroup belongs to; `None`: the cgroup is not one of a
+/// group.
 pub fn group_of<'a>(hierarchy: &Hierarchy, path: &'a Path) -> Option<&'a str> {
     let mut parts = below_base(hierarchy, path)?
         .components()
@@ -48,8 +48,8 @@ fn without_generation(folder: &str) -> &str {
     folder.split('+').next().unwrap_or(folder)
 }
 
-/// Returns true if a cgroup's folder may be an own group or below one, judged by
-/// the names in its path alone.
+/// Returns whether a cgroup's folder may be an own group or below one, judged by the names in its
+/// path alone.
 pub(crate) fn may_be_own(folder: &Path) -> bool {
     folder
         .components()

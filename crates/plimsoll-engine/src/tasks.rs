@@ -16,36 +16,36 @@ macro_rules! or_simulated {
     };
 }
 
-/// When a task was started, in clock ticks since boot: tells it from a later
-/// one of the same pid.
+/// Returns the start time of a task, in clock ticks since boot, which distinguishes the task from a
+/// later one of the same pid.
 ///
 /// # Errors
-/// `NoTarget` when there is no such task; another where that is unknown, because `/proc` cannot be
-/// read.
+/// `NoTarget` when there is no such task; another error where that is unknown, because `/proc`
+/// cannot be read.
 pub fn find_start_time(tid: i32) -> Result<u64> {
     or_simulated!(kernel => kernel.tasks().get(tid).map(|task| task.start_time).ok_or_else(|| no_task(tid)));
     Ok(stat(tid)?.starttime)
 }
 
-/// Does the same as [`find_start_time`]. `None`: there is no such task, or its start time is
-/// unknown.
+/// Returns the start time as [`find_start_time`] does. `None`: there is no such task, or its start
+/// time is unknown.
 pub fn start_time(tid: i32) -> Option<u64> {
     find_start_time(tid).ok()
 }
 
-/// Returns true if there is no such task. False also where that is unknown.
+/// Returns whether there is no such task; `false` also where that is unknown.
 pub fn is_gone(tid: i32) -> bool {
     matches!(find_start_time(tid), Err(EngineError::NoTarget { .. }))
 }
 
-/// The kernel's line about a task (proc_pid_stat(5)).
+/// Reads the kernel's line about a task (proc_pid_stat(5)).
 fn stat(tid: i32) -> Result<procfs::process::Stat> {
     let stat = procfs::process::Process::new(tid).and_then(|process| process.stat());
     stat.map_err(|error| unread(tid, error))
 }
 
-/// The error for a task whose files cannot be read: it is gone, or something else is wrong, such
-/// as too many open files.
+/// Error for a task whose files cannot be read: it is gone, or something else is wrong, such as too
+/// many open files.
 fn unread(tid: i32, error: ProcError) -> EngineError {
     let gone = [Some(libc::ENOENT), Some(libc::ESRCH)];
     let source = match error {
@@ -57,30 +57,30 @@ fn unread(tid: i32, error: ProcError) -> EngineError {
     EngineError::file("read", Path::new(&format!("/proc/{tid}/stat")), source)
 }
 
-/// The name of a task, of at most 15 bytes. `None`: there is no such task.
+/// Name of a task, of at most 15 bytes. `None`: there is no such task.
 pub fn command(tid: i32) -> Option<String> {
     or_simulated!(kernel => kernel.tasks().get(tid).map(|_| "simulated".to_owned()));
     let name = std::fs::read(format!("/proc/{tid}/comm")).ok()?;
     Some(printable(String::from_utf8_lossy(&name).trim_end()))
 }
 
-/// Kinds of tasks that a pid may be that of.
+/// Kinds of tasks that a number can stand for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
-    /// A process that runs or sleeps.
+    /// Process that runs or sleeps.
     Process,
-    /// A thread of the kernel, with its name. Such threads work for everybody.
+    /// Thread of the kernel, with its name. Such threads work for everybody.
     KernelThread(String),
-    /// A process that has ended, until its parent waits for it.
+    /// Process that has ended, until its parent waits for it.
     Zombie,
-    /// A thread of the process with this pid.
+    /// Thread of the process with this pid.
     Thread(i32),
 }
 
-/// `PF_KTHREAD` of include/linux/sched.h, in the flags of proc_pid_stat(5).
+/// Flag of kernel threads, as in include/linux/sched.h, in the flags of proc_pid_stat(5).
 const PF_KTHREAD: u32 = 0x0020_0000;
 
-/// Tells what a pid is that of. `None`: there is no such process.
+/// Determines the kind of task of a number. `None`: there is no such task.
 pub fn kind(pid: i32) -> Option<Kind> {
     or_simulated!(kernel => kernel.tasks().get(pid).map(|_| Kind::Process));
     let process = procfs::process::Process::new(pid).ok()?;
@@ -94,7 +94,7 @@ pub fn kind(pid: i32) -> Option<Kind> {
     })
 }
 
-/// A task's name on one line: a task may give itself any.
+/// Makes a task's name printable on one line: a task may give itself any name.
 pub(crate) fn printable(name: &str) -> String {
     name.replace(
         |letter: char| letter.is_control() || letter == '\u{fffd}',
@@ -102,10 +102,7 @@ pub(crate) fn printable(name: &str) -> String {
     )
 }
 
-/// The nice level of a task.
-///
-/// # Errors
-/// As of [`find_start_time`].
+/// Returns the nice level of a task; fails as [`find_start_time`] does.
 pub fn nice(tid: i32) -> Result<i32> {
     or_simulated!(kernel => kernel.tasks().get(tid).map(|task| task.nice).ok_or_else(|| no_task(tid)));
     // −20 … 19: it fits.
@@ -119,7 +116,7 @@ fn no_task(tid: i32) -> EngineError {
     }
 }
 
-/// The tasks (threads) of a process.
+/// Lists the tasks (threads) of a process; none if it is gone.
 pub fn threads(pid: i32) -> Vec<i32> {
     or_simulated!(kernel => kernel.tasks().get(pid).map(|_| pid).into_iter().collect());
     let Ok(process) = procfs::process::Process::new(pid) else {
@@ -134,7 +131,7 @@ pub fn threads(pid: i32) -> Vec<i32> {
 /// Sets the nice level of one task. One that has just ended counts as set.
 ///
 /// # Errors
-/// When it needs a privilege that this process lacks.
+/// When the change needs a privilege that this process lacks.
 pub fn set_nice(tid: i32, nice: i32) -> Result<()> {
     or_simulated!(kernel => match kernel.set_nice(tid, nice) {
         Err(error) if error.raw_os_error() != Some(libc::ESRCH) => {
@@ -149,8 +146,8 @@ pub fn set_nice(tid: i32, nice: i32) -> Result<()> {
     })
 }
 
-/// Converts the result of a system call on a task. A task that has just exited counts
-/// as success, because nothing is left to change.
+/// Converts the result of a system call on a task. A task that has just exited counts as success,
+/// because nothing is left to change.
 fn unless_gone(returned: libc::c_int, tid: i32, action: impl FnOnce() -> String) -> Result<()> {
     if returned == 0 {
         return Ok(());
@@ -163,8 +160,7 @@ fn unless_gone(returned: libc::c_int, tid: i32, action: impl FnOnce() -> String)
     Err(EngineError::file(action(), Path::new(&task), source))
 }
 
-/// The kernel's number of a task's policy, with its flags. `None`: there is no
-/// such task.
+/// Returns the kernel's number of a task's policy, with its flags. `None`: there is no such task.
 pub fn policy_number(tid: i32) -> Option<i32> {
     or_simulated!(kernel => kernel.tasks().get(tid).map(|_| libc::SCHED_OTHER));
     // SAFETY: takes an integer only and touches no memory of ours.
@@ -172,10 +168,10 @@ pub fn policy_number(tid: i32) -> Option<i32> {
     (number >= 0).then_some(number)
 }
 
-/// Returns true if a policy, with or without flags, is a real-time or deadline one, or newer than
+/// Returns whether a policy, with or without flags, is a real-time or deadline one, or newer than
 /// this program.
 pub fn is_real_time(policy: i32) -> bool {
-    /// The policy of a BPF scheduler's tasks, where it does not take all (uapi/linux/sched.h).
+    /// Policy of a BPF scheduler's tasks, where it does not take all (uapi/linux/sched.h).
     const SCHED_EXT: i32 = 7;
     !matches!(
         policy & !libc::SCHED_RESET_ON_FORK,
@@ -183,29 +179,30 @@ pub fn is_real_time(policy: i32) -> bool {
     )
 }
 
-/// Number of those tasks that are real-time or deadline tasks.
+/// Counts the real-time and deadline tasks among these.
 pub fn nr_real_time(tids: &[i32]) -> u64 {
     let policies = tids.iter().filter_map(|tid| policy_number(*tid));
     policies.filter(|policy| is_real_time(*policy)).count() as u64
 }
 
-/// A task, told from a later one of the same number.
+/// Identity of a task, which distinguishes it from a later one of the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TaskId {
-    /// Its number.
     pub tid: i32,
-    /// When it was started, in clock ticks since boot.
+    /// Start time, in clock ticks since boot.
     pub start_time: u64,
 }
 
 impl TaskId {
-    /// The task that has this number now. `None`: there is none.
+    /// Returns the task that has this number now. `None`: there is none, or its start time is
+    /// unknown.
     pub fn of(tid: i32) -> Option<Self> {
         let start_time = start_time(tid)?;
         Some(Self { tid, start_time })
     }
 
-    /// Returns true if the task still exists, or that is unknown: nothing is given up on a guess.
+    /// Returns whether the task still exists; `true` also where that is unknown, because nothing is
+    /// given up on a guess.
     pub fn exists(self) -> bool {
         match find_start_time(self.tid) {
             Ok(start_time) => start_time == self.start_time,
@@ -215,10 +212,7 @@ impl TaskId {
     }
 }
 
-/// A task and its nice level. `None`: it is gone.
-///
-/// # Errors
-/// When `/proc` cannot be read.
+/// Returns a task and its nice level. `None`: the task is gone.
 pub fn with_nice(tid: i32) -> Result<Option<(TaskId, i32)>> {
     let read = || {
         let start_time = find_start_time(tid)?;
@@ -230,9 +224,8 @@ pub fn with_nice(tid: i32) -> Result<Option<(TaskId, i32)>> {
     }
 }
 
-/// Returns the task from which a task inherits its policy if it never set one: the
-/// first thread of its process, or for that thread the parent process. `None`: the
-/// task is gone.
+/// Returns the task from which a task inherits its policy if it never set one: the first thread of
+/// its process, or for that thread the parent process. `None`: the task is gone.
 pub fn inherits_from(tid: i32) -> Option<i32> {
     or_simulated!(kernel => kernel.tasks().get(tid).map(|task| task.parent));
     let status = procfs::process::Process::new(tid).ok()?.status().ok()?;
@@ -243,8 +236,8 @@ pub fn inherits_from(tid: i32) -> Option<i32> {
     })
 }
 
-/// Sets the scheduling policy of one task, with flags, to one that has no
-/// priority. Its nice level stays. One that has just ended counts as set.
+/// Sets the scheduling policy of one task, with flags, to one that has no priority. Its nice level
+/// stays. One that has just ended counts as set.
 ///
 /// # Errors
 /// When the kernel refuses: it may have no such policy.

@@ -6,16 +6,14 @@ use std::path::Path;
 
 use thiserror::Error;
 
-/// The largest file that is read.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// Why a file cannot be used. One line.
+/// Reason why a file cannot be used, on one line.
 #[derive(Debug, Error)]
 pub enum FileError {
-    /// Something in the file is not allowed.
     #[error("{file}:{line}:{column}: {problem}")]
     At {
-        /// The file, as it was named.
+        /// File, as it was named.
         file: String,
         /// Line, from 1.
         line: usize,
@@ -24,35 +22,28 @@ pub enum FileError {
         /// Field, value and allowed values.
         problem: String,
     },
-    /// The system refuses to open or read the file.
     #[error("{file}: cannot be read: {reason}")]
     Unreadable {
-        /// The file, as it was named.
         file: String,
-        /// The system's error.
         reason: io::Error,
     },
-    /// The path names a folder, a pipe or a device.
+    /// Folder, pipe or device instead of a file.
     #[error("{file}: cannot be read: it is no regular file")]
     NotRegular {
-        /// The file, as it was named.
         file: String,
     },
-    /// The file is longer than the limit.
     #[error("{file}: cannot be read: longer than {bytes_max} bytes")]
     TooLong {
-        /// The file, as it was named.
         file: String,
-        /// The longest that is allowed.
         bytes_max: u64,
     },
 }
 
-/// Text of a file of up to `bytes_max` bytes.
+/// Reads the text of a file of up to `bytes_max` bytes.
 ///
 /// # Errors
-/// When it cannot be read, is longer, no regular file, or not UTF-8: with the
-/// line of the first byte that is not.
+/// When the file cannot be read, is longer, no regular file, or not UTF-8: then the error has the
+/// line of the first invalid byte.
 pub fn read_text(path: &Path, bytes_max: u64) -> Result<String, FileError> {
     let file = path.display().to_string();
     let failed = |reason| FileError::Unreadable {
@@ -77,7 +68,7 @@ pub fn read_text(path: &Path, bytes_max: u64) -> Result<String, FileError> {
     })
 }
 
-/// A text, its name, and how to point into it.
+/// Text with its name, which finds the line and column of a byte.
 #[derive(Debug)]
 pub struct Source {
     file: String,
@@ -85,7 +76,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// Wraps a text. Messages call it `file`.
+    /// Wraps a text, which messages call `file`.
     #[must_use]
     pub fn new(file: &str, text: &str) -> Self {
         Self {
@@ -94,22 +85,18 @@ impl Source {
         }
     }
 
-    /// A file's text.
-    ///
-    /// # Errors
-    /// As [`read_text`], of up to 4 MiB.
+    /// Reads a file of up to 4 MiB; fails as [`read_text`] does.
     pub fn read(path: &Path) -> Result<Self, FileError> {
         let text = read_text(path, FILE_BYTES_MAX)?;
         Ok(Self::new(&path.display().to_string(), &text))
     }
 
-    /// All of it.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// An error at a byte of the text. The problem becomes one line.
+    /// Creates an error at a byte of the text. The problem becomes one line.
     #[must_use]
     pub fn error(&self, start: usize, problem: impl AsRef<str>) -> FileError {
         let (line, column) = self.place(start);
@@ -121,7 +108,7 @@ impl Source {
         }
     }
 
-    /// Line, and column in characters, of a byte of the text, both from 1.
+    /// Returns line, and column in characters, of a byte of the text, both from 1.
     fn place(&self, start: usize) -> (usize, usize) {
         let before = self.text.get(..start).unwrap_or(&self.text);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);

@@ -9,39 +9,35 @@ use super::{MOUNT, error};
 use crate::entry::{Found, Listed};
 use crate::version::Version;
 
-/// The device number of cgroups.
 const DEVICE: u64 = 2;
-/// `max_bw_runtime_us` of kernel/sched: bound of the sum of quota and burst.
+/// Bound of the sum of quota and burst: `max_bw_runtime_us` of kernel/sched.
 const RUNTIME_MAX_USEC: u64 = (1 << 44) / 1_000;
 
-/// The settings of the cpu controller for a cgroup.
+/// Settings of the cpu controller for a cgroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cpu {
     /// Runtime per period; `None`: unlimited.
     pub quota_usec: Option<u64>,
-    /// The period.
     pub period_usec: u64,
     /// Quota that may be saved up.
     pub burst_usec: u64,
-    /// As in the file of the weight.
+    /// Weight in the unit of its file: shares on v1.
     pub weight: u64,
-    /// Marked idle.
     pub is_idle: bool,
 }
 
-/// One cgroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Cgroup {
     inode: u64,
     /// v2: its children have the cpu controller.
     gives_cpu: bool,
-    /// `None`: the cpu controller is disabled.
+    /// Settings; `None`: the cpu controller is disabled.
     cpu: Option<Cpu>,
-    /// CPU time used in it.
+    /// CPU time used in the cgroup and below it.
     usage_usec: u64,
 }
 
-/// All cgroups by their paths below the mount point.
+/// Cgroups by their paths below the mount point.
 #[derive(Debug)]
 pub struct Cgroups {
     version: Version,
@@ -53,7 +49,7 @@ fn number(text: &str) -> io::Result<u64> {
     text.parse().map_err(|_| error(libc::EINVAL))
 }
 
-/// `to_ratio` of kernel/sched/core.c.
+/// Rate as the kernel compares it: `to_ratio` of kernel/sched/core.c.
 fn ratio(cpu: &Cpu) -> Option<u64> {
     cpu.quota_usec.map(|quota| (quota << 20) / cpu.period_usec)
 }
@@ -97,13 +93,14 @@ impl Cgroups {
         self.all.get(path).ok_or(error(libc::ENOENT))
     }
 
-    /// The settings of the cpu controller for a cgroup; `None`: the cgroup has no such controller.
+    /// Returns the settings of the cpu controller for a cgroup; `None`: there is no such cgroup, or
+    /// it has no such controller.
     #[must_use]
     pub fn cpu(&self, path: &Path) -> Option<&Cpu> {
         self.all.get(path)?.cpu.as_ref()
     }
 
-    /// All cgroups but the root.
+    /// Lists all cgroups but the root.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.all.keys().skip(1).map(PathBuf::as_path)
     }
@@ -120,7 +117,7 @@ impl Cgroups {
         self.all.get(path).is_some_and(|cgroup| cgroup.gives_cpu)
     }
 
-    /// Adds CPU usage to a cgroup.
+    /// Adds CPU usage to a cgroup and to those above it.
     pub fn use_cpu(&mut self, path: &Path, usage_usec: u64) {
         for above in path.ancestors() {
             if let Some(cgroup) = self.all.get_mut(above) {
@@ -145,10 +142,6 @@ impl Cgroups {
         below.filter(move |below| below.parent() == Some(path))
     }
 
-    /// Creates a cgroup.
-    ///
-    /// # Errors
-    /// As `mkdir(2)`.
     pub fn create(&mut self, path: &Path) -> io::Result<()> {
         if self.all.contains_key(path) {
             return Err(error(libc::EEXIST));
@@ -166,10 +159,6 @@ impl Cgroups {
         Ok(())
     }
 
-    /// Removes a cgroup.
-    ///
-    /// # Errors
-    /// As `rmdir(2)`.
     pub fn remove(&mut self, path: &Path, tasks: &Tasks) -> io::Result<()> {
         self.get(path)?;
         if self.children(path).next().is_some() || tasks.is_used(path) {
@@ -211,9 +200,10 @@ impl Cgroups {
         self.text(folder, file, tasks)
     }
 
-    /// `cgroup.type`. No test makes a cgroup threaded, so one is a thread root only where the
-    /// controller was enabled beside processes, and then what is inside is invalid. A dying
-    /// process makes it one for so short a time that it does not count.
+    /// Returns the text of `cgroup.type`. No test makes a cgroup threaded, so a cgroup is a thread
+    /// root only where the controller was enabled beside processes, and then the cgroups inside are
+    /// invalid. A dying process makes its cgroup a thread root for so short a time that it does not
+    /// count.
     fn kind(&self, folder: &Path, tasks: &Tasks) -> &'static str {
         let is_thread_root = |path: &&Path| {
             **path != *Path::new("") && self.gives_cpu(path) && !tasks.list(path).is_empty()
@@ -229,7 +219,6 @@ impl Cgroups {
         self.version == Version::V1 || self.kind(path, tasks) != "domain invalid"
     }
 
-    /// Number of cgroups that take no processes.
     pub(super) fn nr_invalid(&self, tasks: &Tasks) -> usize {
         let invalid = self
             .all
@@ -286,10 +275,6 @@ impl Cgroups {
         })
     }
 
-    /// Writes to a file of a cgroup.
-    ///
-    /// # Errors
-    /// As the kernel.
     pub fn write(&mut self, below: &Path, text: &str, tasks: &mut Tasks) -> io::Result<()> {
         let (folder, file) = split(below)?;
         // The file must exist.
@@ -344,7 +329,8 @@ impl Cgroups {
         Ok(())
     }
 
-    /// v2: returns whether a cgroup inside has processes, which keeps it from being a thread root.
+    /// v2: returns whether a cgroup inside has processes, which keeps the folder's cgroup from
+    /// being a thread root.
     fn is_used_inside(&self, folder: &Path, tasks: &Tasks) -> bool {
         let mut children = self.children(folder);
         children.any(|child| tasks.is_used_below(child))
@@ -412,7 +398,7 @@ impl Cgroups {
     }
 }
 
-/// `tg_set_cfs_bandwidth` of kernel/sched/core.c.
+/// Checks the rules of `tg_set_cfs_bandwidth` in kernel/sched/core.c.
 fn is_taken(cpu: &Cpu) -> bool {
     let is_period = (1_000..=1_000_000).contains(&cpu.period_usec);
     is_period

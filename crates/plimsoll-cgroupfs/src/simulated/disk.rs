@@ -12,21 +12,19 @@ use crate::entry::{Access, Found, Listed};
 /// Device number of the disk; differs from that of cgroups.
 const DEVICE: u64 = 1;
 
-/// Distinguishes open files.
+/// Counter that gives each open file a number of its own.
 static NR_OPENED: AtomicU64 = AtomicU64::new(0);
 
-/// Files and folders.
 #[derive(Debug, Default)]
 pub struct Disk {
     names: BTreeMap<PathBuf, u64>,
     folders: BTreeSet<PathBuf>,
     texts: HashMap<u64, Vec<u8>>,
-    /// The open file that has locked a file.
+    /// Numbers of the open files that hold a lock, by the inode of the locked file.
     locks: HashMap<u64, u64>,
     nr_files: u64,
 }
 
-/// An open file.
 #[derive(Debug, Clone)]
 pub struct OpenFile {
     at: At,
@@ -36,11 +34,11 @@ pub struct OpenFile {
 #[derive(Debug, Clone)]
 enum At {
     Disk(u64),
-    /// A file of the cgroup with this inode number.
+    /// File of the cgroup with this inode number.
     Kernel(PathBuf, u64),
 }
 
-/// Releases the lock when the last copy is dropped.
+/// Number of an open file, which releases the file's lock when the last copy is dropped.
 #[derive(Debug)]
 struct Opened(u64);
 
@@ -69,12 +67,10 @@ impl Disk {
         Ok(self.texts[inode].clone())
     }
 
-    /// Lists all files.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.names.keys().map(PathBuf::as_path)
     }
 
-    /// Removes all files, as a user would.
     pub fn clear(&mut self) {
         self.names.clear();
     }
@@ -168,7 +164,7 @@ impl OpenFile {
         }
     }
 
-    /// Its inode number on the disk.
+    /// Inode number on the disk; an error for a file of a cgroup.
     fn inode(&self) -> io::Result<u64> {
         match &self.at {
             At::Disk(inode) => Ok(*inode),

@@ -1,9 +1,9 @@
 //! A kernel in memory: control groups of version 1 or 2, processes, and a disk for journals.
 //!
-//! A thread that has [installed](install) one directs all calls of [`crate::os`] to it. It behaves
-//! like the kernel for the files that Plimsoll uses, and can inject faults: a failing write, a
-//! full disk, or the death of the calling process between any two writes. It depends on neither
-//! time nor chance.
+//! A thread that has [installed](install) such a kernel directs all calls of [`crate::os`] to it.
+//! The kernel behaves like the real one for the files that Plimsoll uses, and can inject faults: a
+//! failing write, a full disk, or the death of the calling process between any two writes. It
+//! depends on neither time nor chance.
 //!
 //! | rule | kernel |
 //! | --- | --- |
@@ -31,7 +31,7 @@ pub use disk::OpenFile;
 pub use tasks::Task;
 use tasks::Tasks;
 
-/// Mount point of its cgroups.
+/// Mount point of the simulated cgroups.
 pub const MOUNT: &str = "/simulated/cgroup";
 
 thread_local! {
@@ -48,9 +48,6 @@ pub fn install(kernel: Option<Kernel>) -> Option<Kernel> {
 }
 
 /// Accesses this thread's kernel without injected faults.
-///
-/// # Panics
-/// When the thread has none.
 pub fn with<R>(act: impl FnOnce(&mut Kernel) -> R) -> R {
     KERNEL.with_borrow_mut(|kernel| act(kernel.as_mut().expect("no kernel in memory")))
 }
@@ -73,41 +70,37 @@ pub fn ask<R>(act: impl FnOnce(&mut Kernel) -> R) -> Option<R> {
     Some(answer)
 }
 
-/// Kinds of writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Write {
-    /// To a cgroup or a task.
+    /// Write to a cgroup or a task.
     Kernel,
-    /// To a file.
+    /// Write to a file on the disk.
     Disk,
 }
 
-/// Injected faults.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Faults {
-    /// The calling process dies after this number of writes.
+    /// Number of writes after which the calling process dies.
     pub death_in: Option<u64>,
-    /// After this number of writes of the kind, one is refused with an error number.
+    /// Number of writes of a kind after which one is refused, with the error number.
     pub refusal_in: Option<(Write, u64, i32)>,
-    /// Writes to files fail.
+    /// Failure of all writes to files.
     pub disk_is_full: bool,
-    /// After this number of calls another program removes the cgroup, if it is empty, and creates
+    /// Number of calls after which another program removes the cgroup, if it is empty, and creates
     /// it again.
     pub remade_in: Option<(u64, &'static str)>,
 }
 
-/// A promise about a process, checked after every write.
+/// Promise about a process, checked after every write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Watch {
-    /// The process.
     pub pid: i32,
-    /// Bound of its rate, in ppm of one CPU.
+    /// Bound of the process's rate, in ppm of one CPU.
     pub rate_max_ppm: Option<u64>,
-    /// Whether it must be idle.
+    /// Promise that the process is in an idle cgroup.
     pub is_idle: bool,
 }
 
-/// A kernel in memory.
 #[derive(Debug)]
 pub struct Kernel {
     cgroups: Cgroups,
@@ -116,15 +109,12 @@ pub struct Kernel {
     boot: u64,
     time: Duration,
     start: Instant,
-    /// Injected faults.
     pub faults: Faults,
-    /// Promises that are checked after each write.
     pub watches: Vec<Watch>,
-    /// Descriptions of broken promises.
     pub broken: Vec<String>,
     /// Cgroups that another program has recreated during a call.
     pub remade: Vec<PathBuf>,
-    /// Descriptions of all writes, if enabled.
+    /// Descriptions of all writes; `None`: they are not recorded.
     pub trace: Option<Vec<String>>,
     nr_kernel_writes: u64,
     is_dead: bool,
@@ -136,7 +126,7 @@ pub(crate) fn error(number: i32) -> io::Error {
 }
 
 impl Kernel {
-    /// Creates a kernel with cgroups of a version, and process 1 in the root.
+    /// Creates a kernel with process 1 in the root cgroup.
     #[must_use]
     pub fn new(version: Version) -> Self {
         Self {
@@ -157,17 +147,14 @@ impl Kernel {
         }
     }
 
-    /// Its cgroups.
     pub fn cgroups(&mut self) -> &mut Cgroups {
         &mut self.cgroups
     }
 
-    /// Its processes.
     pub fn tasks(&mut self) -> &mut Tasks {
         &mut self.tasks
     }
 
-    /// Its files.
     pub fn disk(&mut self) -> &mut Disk {
         &mut self.disk
     }
@@ -192,35 +179,28 @@ impl Kernel {
         self.watches.clear();
     }
 
-    /// Reads a cgroup's file, below the mount point; `None`: it does not exist.
+    /// Reads a cgroup's file by its path below the mount point; `None`: the file does not exist.
     #[must_use]
     pub fn text(&self, below: &Path) -> Option<String> {
         self.cgroups.read(below, &self.tasks).ok()
     }
 
-    /// Writes to a cgroup's file, below the mount point, as another program.
-    ///
-    /// # Errors
-    /// As the kernel.
+    /// Writes to a cgroup's file, by its path below the mount point, as another program.
     pub fn others_write(&mut self, below: &Path, text: &str) -> io::Result<()> {
         self.cgroups.write(below, text, &mut self.tasks)
     }
 
     /// Removes a cgroup as another program.
-    ///
-    /// # Errors
-    /// As `rmdir(2)`.
     pub fn others_remove(&mut self, below: &Path) -> io::Result<()> {
         self.cgroups.remove(below, &self.tasks)
     }
 
-    /// Rate that a process may use, in ppm of one CPU; `None`: unlimited.
+    /// Returns the rate that a process may use, in ppm of one CPU; `None`: unlimited.
     #[must_use]
     pub fn rate_ppm(&self, pid: i32) -> Option<u64> {
         self.cgroups.rate_ppm(&self.tasks.get(pid)?.cgroup)
     }
 
-    /// Returns whether a process is in an idle cgroup.
     #[must_use]
     pub fn is_idle(&self, pid: i32) -> bool {
         let task = self.tasks.get(pid);
@@ -424,10 +404,6 @@ impl Kernel {
         self.disk.open(path, access)
     }
 
-    /// Sets the nice level of a task.
-    ///
-    /// # Errors
-    /// As `setpriority(2)`.
     pub fn set_nice(&mut self, pid: i32, nice: i32) -> io::Result<()> {
         self.begin(Write::Kernel, || format!("renice {pid} {nice}"))?;
         self.tasks.set_nice(pid, nice)?;

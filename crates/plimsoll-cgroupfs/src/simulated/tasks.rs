@@ -7,20 +7,17 @@ use std::path::{Path, PathBuf};
 use super::error;
 use crate::version::Version;
 
-/// A process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Task {
-    /// Start time; unique.
+    /// Start time; unique for each process.
     pub start_time: u64,
-    /// Pid of its parent.
+    /// Parent's pid.
     pub parent: i32,
-    /// Its nice level.
     pub nice: i32,
-    /// Its cgroup, below the mount point.
+    /// Path of the cgroup below the mount point.
     pub cgroup: PathBuf,
 }
 
-/// All processes.
 #[derive(Debug)]
 pub struct Tasks {
     all: BTreeMap<i32, Task>,
@@ -53,7 +50,7 @@ impl Tasks {
         self.all.insert(pid, task);
     }
 
-    /// Starts a process with a pid in a cgroup.
+    /// Starts a process with a pid in a cgroup; its parent is process 1.
     pub fn start_in(&mut self, pid: i32, cgroup: &Path) {
         self.start(pid, 1, 0, cgroup);
     }
@@ -73,21 +70,15 @@ impl Tasks {
         children.for_each(|task| task.parent = 1);
     }
 
-    /// Finds a process.
     #[must_use]
     pub fn get(&self, pid: i32) -> Option<&Task> {
         self.all.get(&pid)
     }
 
-    /// Lists all processes by pid.
     pub fn iter(&self) -> impl Iterator<Item = (i32, &Task)> {
         self.all.iter().map(|(pid, task)| (*pid, task))
     }
 
-    /// Sets a nice level.
-    ///
-    /// # Errors
-    /// `ESRCH`.
     pub fn set_nice(&mut self, pid: i32, nice: i32) -> io::Result<()> {
         self.all.get_mut(&pid).ok_or(error(libc::ESRCH))?.nice = nice;
         Ok(())
@@ -99,13 +90,12 @@ impl Tasks {
         Ok(())
     }
 
-    /// The processes of one cgroup, as its file lists them.
     pub(super) fn list(&self, cgroup: &Path) -> String {
         let inside = self.iter().filter(|(_, task)| task.cgroup == cgroup);
         inside.map(|(pid, _)| format!("{pid}\n")).collect()
     }
 
-    /// Lets the dying leave their cgroups.
+    /// Lets the processes that have ended leave their cgroups.
     pub(super) fn reap(&mut self) {
         self.dying.clear();
     }
@@ -123,7 +113,7 @@ impl Tasks {
         living.chain(&self.dying)
     }
 
-    /// `/proc/PID/cgroup`.
+    /// Reads `/proc/PID/cgroup`.
     pub(super) fn read(&self, below_proc: &Path, version: Version) -> io::Result<Vec<u8>> {
         let pid = below_proc.parent().and_then(Path::to_str);
         let pid = pid.filter(|_| below_proc.ends_with("cgroup"));

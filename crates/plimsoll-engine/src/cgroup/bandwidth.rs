@@ -7,21 +7,20 @@ use plimsoll_policy::ratecap::DEPTH_DEFAULT_NS;
 use crate::knobs::units::NSEC_PER_USEC;
 use crate::knobs::{Bandwidth, Cap, Quota};
 
-/// The period of a tree cap, short so that work is cut in small pieces, …
+/// Period of a tree cap, short so that work is cut in small pieces.
 const CAP_PERIOD_MS: u64 = 10;
-/// … and that of a wide one. With 10 ms, what short tasks leave behind on
-/// their CPUs cost a cap of 90 % up to 3 % of its rate; with 20 ms, nothing
-/// that could be measured.
+/// Period of a wide tree cap. With 10 ms, the runtime that short tasks leave behind on their CPUs
+/// cost a cap of 90 % up to 3 % of its rate; with 20 ms, nothing that could be measured.
 const WIDE_CAP_PERIOD_MS: u64 = 20;
-/// Caps from here on are wide.
+/// Lowest cap that counts as wide.
 const WIDE_CAP_PERMILLE: u64 = 500;
-/// The least that the kernel takes as a quota.
+/// Smallest quota that the kernel takes.
 pub(crate) const KERNEL_QUOTA_MIN_NS: u64 = 1_000_000;
-/// The longest period that the kernel takes.
+/// Longest period that the kernel takes.
 pub(crate) const KERNEL_PERIOD_MAX_NS: u64 = 1_000_000_000;
 
 impl From<Bandwidth> for CpuMax {
-    /// Fractions of a microsecond are cut off.
+    /// Cuts off fractions of a microsecond.
     fn from(bandwidth: Bandwidth) -> Self {
         let usec = |ns: u64| ns / NSEC_PER_USEC;
         Self {
@@ -45,7 +44,7 @@ impl From<CpuMax> for Bandwidth {
     }
 }
 
-/// The lowest rate that the kernel takes.
+/// Lowest rate that the kernel takes.
 pub(super) fn least_bandwidth() -> Bandwidth {
     Bandwidth {
         quota: Quota {
@@ -68,11 +67,10 @@ pub(super) fn in_whole_usec(bandwidth: Bandwidth) -> Bandwidth {
     }
 }
 
-/// A cap as a quota over a short period, or over as many whole milliseconds
-/// as it takes for the quota to be one that the kernel accepts. In whole
-/// milliseconds a cap in per mille is a quota in whole microseconds: nothing
-/// is rounded. The burst is the core's depth: what a task did not use for a
-/// moment is not lost to it.
+/// Bandwidth of a cap: a quota over a short period, or over as many whole milliseconds as it takes
+/// for the quota to be one that the kernel accepts. In whole milliseconds a cap in per mille is a
+/// quota in whole microseconds: nothing is rounded. The burst is the core's depth, so that a task
+/// does not lose the time that it did not use for a moment.
 pub(super) fn cap_bandwidth(cap: Cap) -> Bandwidth {
     let permille = u64::from(cap.permille.max(1));
     let period_ms = match permille {
@@ -89,7 +87,7 @@ pub(super) fn cap_bandwidth(cap: Cap) -> Bandwidth {
     }
 }
 
-/// Cuts a child's bandwidth to its parent's rate, where v1 would refuse more.
+/// Cuts a child's bandwidth to its parent's rate on v1, which would refuse a higher one.
 pub(super) fn fit_below(parent: &Bandwidth, child: Bandwidth, version: Version) -> Bandwidth {
     let (Version::V1, Some(parent_ns), Some(child_ns)) =
         (version, parent.quota.quota_ns, child.quota.quota_ns)

@@ -1,12 +1,10 @@
 //! CPU time used by the whole machine, live and in fine units.
 //!
-//! `/proc/stat` counts in ticks of 10 ms and so does the root of cgroup v2,
-//! which is too coarse for a loop of that length. v1 has an exact counter
-//! at its root. On v2 every top-level cgroup has one; what runs in the root
-//! cgroup itself, kernel threads mostly, is the rest: what `/proc/schedstat`
-//! says that all tasks ran, less what the cgroups used. A task counts there
-//! only when it leaves its CPU, so the rest is averaged over a second. On a
-//! kernel without that file the ticks have to do.
+//! `/proc/stat` counts in ticks of 10 ms, as does the root of cgroup v2, which is too coarse for a
+//! loop of that length. v1 has an exact counter at its root. On v2 every top-level cgroup has one.
+//! The work in the root cgroup itself, kernel threads mostly, is the run time of all tasks in
+//! `/proc/schedstat` less the usage of the cgroups. A task counts there only when it leaves its
+//! CPU, so this rest is averaged over a second. A kernel without that file leaves only the ticks.
 
 use std::collections::HashMap;
 use std::fs;
@@ -18,16 +16,16 @@ use plimsoll_cgroupfs::{CgroupError, CpuGroup, Hierarchy, UsageCounter, Version,
 
 use crate::error::{EngineError, Result};
 
-/// The root cgroup's own part is trusted only when summed over this long.
+/// Time over which the root cgroup's own part is summed: over less it cannot be trusted.
 const ROOT_AVERAGE: Duration = Duration::from_secs(1);
 /// Interval between scans for new top-level cgroups.
 const SCAN_INTERVAL: Duration = Duration::from_millis(500);
-/// Source of the run time of all tasks of a v2 machine, in any cgroup.
+/// Run time of all tasks of a v2 machine, in any cgroup.
 #[derive(Debug)]
 enum WholeMachine {
-    /// In nanoseconds, of tasks that have left their CPU since.
+    /// File with nanoseconds; a running task counts there only when it leaves its CPU.
     Schedstat(PathBuf),
-    /// In ticks.
+    /// Counter of the root cgroup, which counts in ticks.
     RootCgroup(UsageCounter),
 }
 
@@ -57,15 +55,14 @@ impl WholeMachine {
     }
 }
 
-/// The run time of all tasks together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Run {
     ns: u64,
-    /// Of how many CPUs, those that are online; `None`: of all, by ticks.
+    /// Number of CPUs that were counted, which are those online; `None`: all, by ticks.
     cpus: Option<u64>,
 }
 
-/// The run time of all CPUs: the seventh number of each `cpuN` line
+/// Parses the run time of all CPUs: the seventh number of each `cpuN` line
 /// (Documentation/scheduler/sched-stats.rst).
 fn schedstat_run(text: &str) -> Option<Run> {
     let of_cpu = |line: &str| line.split_whitespace().nth(7)?.parse::<u64>().ok();
@@ -77,20 +74,21 @@ fn schedstat_run(text: &str) -> Option<Run> {
     })
 }
 
-/// The root cgroup's own share of a v2 machine.
+/// CPU usage of the root cgroup's own tasks on a v2 machine.
 ///
 /// `/proc/schedstat` misses a running thread until the thread leaves its CPU, which may take
-/// seconds; the cgroups' counters miss nothing. Their difference is then too small, even negative,
-/// and rises at once when the thread leaves. So only a rise above the highest difference so far
-/// is work of the root cgroup, done since that difference was seen.
+/// seconds; the cgroups' counters miss nothing. Meanwhile their difference is too small, even
+/// negative, and it rises at once when the thread leaves. So only a rise above the highest
+/// difference so far is work of the root cgroup, done since that difference was seen.
 #[derive(Debug, Default)]
 struct RootShare {
-    /// When the difference was the highest, and how high, in ns; the CPUs that were counted.
+    /// Time at which the difference was the highest, the difference in ns, and the number of CPUs
+    /// that were counted.
     highest: Option<(Instant, i64, Option<u64>)>,
     looked: Option<Instant>,
     /// CPU usage of the root cgroup's own tasks, in ppm of one CPU.
     rate_ppm: u64,
-    /// The end of the present rate, which holds for as long as it was measured over.
+    /// End of the present rate, which holds for as long as the interval over which it was measured.
     until: Option<Instant>,
 }
 
@@ -99,7 +97,8 @@ impl RootShare {
         self.looked.is_none_or(|then| now - then >= ROOT_AVERAGE)
     }
 
-    /// `all`: the run time of all tasks. `below_ns`: the cgroups' counters, summed.
+    /// Updates the rate. `all`: the run time of all tasks. `below_ns`: the cgroups' counters,
+    /// summed.
     fn update(&mut self, now: Instant, all: Run, below_ns: u64) {
         let is_first = self.until.is_none();
         self.looked = Some(now);
@@ -107,8 +106,8 @@ impl RootShare {
         let (since, highest_ns, cpus) = *self.highest.get_or_insert((now, own_ns, all.cpus));
         let elapsed = now - since;
         let risen_ns = u64::try_from(own_ns.saturating_sub(highest_ns)).unwrap_or(0);
-        // Ticks count late for no longer than a look. A CPU that comes or goes has run for itself
-        // since the boot.
+        // Ticks count late by no more than the interval between two updates. A CPU that comes or
+        // goes brings or takes away its run time since the boot.
         if risen_ns > 0 || all.cpus.is_none() || all.cpus != cpus {
             self.highest = Some((now, own_ns, all.cpus));
         }
@@ -135,23 +134,18 @@ impl RootShare {
 #[derive(Debug)]
 pub struct BusyMeter {
     hierarchy: Arc<Hierarchy>,
-    /// v1: the root's counter. v2: those of the top-level cgroups, each with
-    /// its last value.
+    /// Counters with their last values. v1: of the root. v2: of the top-level cgroups.
     counters: HashMap<PathBuf, (UsageCounter, u64)>,
-    /// v2: the run time of all tasks.
+    /// Run time of all tasks; v2 only.
     whole: Option<WholeMachine>,
     root_share: RootShare,
-    /// v2: the sum of all increments of top-level cgroups.
+    /// Sum of all increments of top-level cgroups; v2 only.
     below_ns: u64,
     measured: Instant,
     scanned: Instant,
 }
 
 impl BusyMeter {
-    /// Starts to measure.
-    ///
-    /// # Errors
-    /// When the counters cannot be read.
     pub fn start(hierarchy: &Arc<Hierarchy>) -> Result<Self> {
         let now = Instant::now();
         let mut meter = Self {
@@ -179,8 +173,8 @@ impl BusyMeter {
         Ok(meter)
     }
 
-    /// v2: takes up top-level cgroups that are new. What they used before
-    /// they were found counts, except at the `start`.
+    /// Finds new top-level cgroups of v2. Their usage before they were found counts, except at the
+    /// `start`.
     fn scan(&mut self, start: bool) -> Result<()> {
         let top = self.hierarchy.cpu_folder(Path::new(""));
         let entries =
@@ -202,7 +196,7 @@ impl BusyMeter {
         Ok(())
     }
 
-    /// v2: sees what the root cgroup's own tasks use, once a second.
+    /// Updates the usage of the root cgroup's own tasks on v2, once a second.
     fn measure_root(&mut self, now: Instant, whole: WholeMachine) -> Result<()> {
         if self.root_share.is_due(now) {
             self.root_share.update(now, whole.read()?, self.below_ns);
@@ -211,11 +205,12 @@ impl BusyMeter {
         Ok(())
     }
 
-    /// The CPU time that the machine used since the last call (or the start),
-    /// in nanoseconds over all CPUs.
+    /// Returns the CPU time that the machine used since the last call (or the start), in
+    /// nanoseconds over all CPUs.
     ///
     /// # Errors
-    /// When a counter cannot be read.
+    /// When the top-level cgroups cannot be listed, or the run time of all tasks, or v1's root
+    /// counter, cannot be read.
     pub fn busy_ns(&mut self) -> Result<u64> {
         let now = Instant::now();
         if self.whole.is_some() && now - self.scanned >= SCAN_INTERVAL {
@@ -252,7 +247,7 @@ mod tests {
     use super::*;
     use plimsoll_cgroupfs::os;
 
-    /// Of two CPUs.
+    /// Run time on two CPUs.
     fn run(ns: u64) -> Run {
         Run { ns, cpus: Some(2) }
     }

@@ -1,5 +1,4 @@
-//! Which kernel files of a cgroup are written so that it has what is wanted,
-//! and in which order.
+//! Writes to the kernel files of a cgroup that give it the wanted values, and their order.
 
 use std::path::{Path, PathBuf};
 
@@ -16,28 +15,27 @@ use crate::knobs::Bandwidth;
 /// Writes that take a cgroup from its present values to the wanted ones.
 #[derive(Debug, Default)]
 pub(super) struct Change {
-    /// What it comes to.
+    /// Tracked files after the change.
     pub values: Values,
-    /// To be on disk before the first step.
+    /// Journal entries to be on disk before the first step.
     pub entries: Vec<Entry>,
-    /// The writes, in an order in which the kernel takes them.
+    /// Writes in an order in which the kernel takes them.
     steps: Vec<Step>,
-    /// To be written down after the last step.
+    /// Journal entries to be written after the last step.
     pub afterwards: Vec<Entry>,
 }
 
-/// One write.
 #[derive(Debug)]
 struct Step {
     path: PathBuf,
     text: String,
-    /// The writes that lead back to what was there before it.
+    /// Writes that lead back to the state before the step.
     back: Vec<(PathBuf, String)>,
 }
 
 impl Change {
-    /// Finds out what has to be written so that a cgroup, of which `known` is known, has what is
-    /// wanted.
+    /// Finds the writes after which a cgroup has the wanted values. `known`: its tracked files so
+    /// far.
     pub fn plan(group: &CpuGroup, known: &Values, wanted: &Wanted) -> Result<Self> {
         let mut planner = Planner {
             group,
@@ -49,7 +47,7 @@ impl Change {
         Ok(planner.finish())
     }
 
-    /// Writes. What is written when the kernel refuses one is taken back.
+    /// Writes the files. When the kernel refuses one, the writes before it are taken back.
     pub fn execute(&self, group: &CpuGroup) -> Result<()> {
         for (index, step) in self.steps.iter().enumerate() {
             if let Err(error) = group.write_file(&step.path, &step.text) {
@@ -60,11 +58,11 @@ impl Change {
         Ok(())
     }
 
-    /// The files that are to be written, with what they hold.
+    /// Lists the files to be written, with their present texts.
     pub fn differences(&self) -> Vec<(&Path, &str)> {
         let mut found: Vec<(&Path, &str)> = Vec::new();
         for step in &self.steps {
-            // The first of several writes to a file has what is there now.
+            // The first of several writes to a file has the present text.
             if found.iter().all(|(path, _)| *path != step.path)
                 && let Some((_, before)) = step.back.iter().find(|(path, _)| *path == step.path)
             {
@@ -74,16 +72,17 @@ impl Change {
         found
     }
 
-    /// Goes back to what was there before the first step.
+    /// Writes the values back that were there before the first step.
     pub fn revert(&self, group: &CpuGroup) {
         go_back(group, &self.steps);
     }
 }
 
-/// Takes steps back, the last first: by ways on which the kernel has let them go.
+/// Takes steps back, the last first: the kernel has accepted the states in between on the way
+/// there.
 fn go_back(group: &CpuGroup, steps: &[Step]) {
     for (path, text) in steps.iter().rev().flat_map(|step| &step.back) {
-        // What the kernel refuses now stays for the next attempt.
+        // A refused write stays for the next attempt.
         let _ = group.write_file(path, text);
     }
 }
@@ -95,7 +94,7 @@ struct Planner<'a> {
 }
 
 impl Planner<'_> {
-    /// What a file held at first.
+    /// Returns the text that a file had before any change of ours.
     fn old(&self, path: &Path) -> Result<String> {
         match self.known.get(path) {
             Some(file) => Ok(file.old.clone().into()),
@@ -103,7 +102,7 @@ impl Planner<'_> {
         }
     }
 
-    /// A write to a file that holds `before` now.
+    /// Adds a write to a file that holds `before` now.
     fn step(&mut self, path: &Path, text: &str, before: &str) {
         let back = vec![(path.to_owned(), before.to_owned())];
         self.push_step(path, text, back);
@@ -117,7 +116,8 @@ impl Planner<'_> {
         });
     }
 
-    /// Sets or clears the idle mark. The way back from a mark has to bring the weight along.
+    /// Sets or clears the idle mark. The way back from a mark also writes the weight, which the
+    /// kernel forgets.
     fn step_idle(&mut self, mark: &Path, idle: bool) -> Result<()> {
         if !idle {
             self.step(mark, "0", "1");
@@ -130,7 +130,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Takes a file among those that are ours; `new` is what it will hold.
+    /// Adds a file to the tracked ones; `new` is the text that it will hold.
     fn keep(&mut self, path: &Path, old: &str, new: &str, keeping: Keeping) {
         let known = self.known.get(path);
         let same = |file: &TrackedFile| &*file.ours == new && file.keeping == keeping;
@@ -148,7 +148,7 @@ impl Planner<'_> {
                 });
             }
         } else if known.is_some_and(|file| file.keeping == Keeping::Driven) {
-            // From now on a value can be reported from that of somebody else.
+            // From now on a foreign value can be told from ours again.
             self.change.afterwards.push(released(&path));
             self.change.afterwards.push(write);
         } else if !known.is_some_and(same) && old != new {
@@ -163,8 +163,8 @@ impl Planner<'_> {
         });
     }
 
-    /// Whether somebody else has written a file since we did. An owner that died half-way may have
-    /// put the old value back.
+    /// Returns whether somebody else has written a file since we did. The old value does not count
+    /// as theirs: an owner that died half-way may have put it back.
     fn is_theirs(&self, path: &Path) -> bool {
         self.known.get(path).is_some_and(|file| {
             let is_another = |now: String| now != *file.ours && now != *file.old;
@@ -172,9 +172,8 @@ impl Planner<'_> {
         })
     }
 
-    /// The idle mark and the weight. The kernel forgets the weight of a
-    /// cgroup that is marked idle, and gives it the default when the mark is
-    /// cleared.
+    /// Sets the idle mark and the weight. The kernel forgets the weight of a cgroup that is marked
+    /// idle, and gives it the default when the mark is cleared.
     fn weigh(&mut self, wanted: &Wanted) -> Result<()> {
         let (weight, driven) = (wanted.weight, wanted.has_soft_cap);
         if !self.group.has_idle() {
@@ -213,7 +212,8 @@ impl Planner<'_> {
         self.weigh_alone(weight, false, is_idle)
     }
 
-    /// From where the weight has to be put back when the mark is cleared.
+    /// Tracks the weight of a cgroup that is marked idle: it has to be put back when the mark is
+    /// cleared.
     fn remember_weight(&mut self, is_idle: bool) -> Result<()> {
         let (path, default) = self.group.weight_setting(WEIGHT_DEFAULT);
         if is_idle && self.known.get(&path).is_none() {
@@ -226,8 +226,8 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// The weight of a cgroup that is not idle, or is not from now on, if it
-    /// `was_idle`.
+    /// Sets the weight of a cgroup that is not idle. `was_idle`: the cgroup is idle until this
+    /// change.
     fn weigh_alone(&mut self, wanted: Option<u32>, driven: bool, was_idle: bool) -> Result<()> {
         let (path, default) = self.group.weight_setting(WEIGHT_DEFAULT);
         let known = self.known.get(&path);
@@ -239,7 +239,7 @@ impl Planner<'_> {
         }
         let text = match wanted {
             Some(weight) => self.group.weight_setting(weight).1,
-            // Put back, unless it is somebody else's now.
+            // Puts the weight back, unless somebody else has set it since.
             None if known.is_some() && (was_idle || !self.is_theirs(&path)) => old.clone(),
             None => return Ok(()),
         };
@@ -252,7 +252,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// The quota, which may be a cap or what the headroom controller writes.
+    /// Sets the quota: a fixed limit, or one that the headroom controller writes.
     fn limit(&mut self, limit: Limit) -> Result<()> {
         if limit == Limit::None && self.known.bandwidth.is_none() {
             return Ok(());
@@ -266,7 +266,7 @@ impl Planner<'_> {
             let is_driven = known.is_some_and(|file| file.keeping == Keeping::Driven);
             let mut least = least_bandwidth();
             if is_driven && now.quota.quota_ns.is_some() {
-                // The loop's last word stands until the next.
+                // The loop's last quota stands until the loop writes the next.
                 least.quota.quota_ns = now.quota.quota_ns;
             }
             Some(least)
@@ -294,8 +294,7 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Puts the quota back that was there at first, unless somebody else has
-    /// written another.
+    /// Puts the original quota back, unless somebody else has written another.
     fn unlimit(&mut self, now: &Bandwidth, found: &Bandwidth) {
         let settings = self.group.cpu_max_settings(&CpuMax::from(*found));
         if !settings.iter().any(|(path, _)| self.is_theirs(path)) {
@@ -304,7 +303,7 @@ impl Planner<'_> {
     }
 
     fn bandwidth_steps(&mut self, now: &Bandwidth, wanted: &Bandwidth) {
-        // Writing a quota refills it: what is there already is left alone.
+        // Writing a quota refills it, so a value that is there already is not written.
         let (now, wanted) = (CpuMax::from(*now), CpuMax::from(*wanted));
         let mut there = self.group.cpu_max_settings(&now);
         for (path, text) in self.group.cpu_max_steps(&now, &wanted) {
@@ -347,8 +346,8 @@ mod tests {
     use crate::knobs::Knobs;
     use plimsoll_cgroupfs::{Hierarchy, Version};
 
-    /// A folder in the shape of a v1 cgroup. The kernel is not behind it: only
-    /// what is planned can be looked at.
+    /// Creates a folder in the shape of a v1 cgroup. No kernel is behind it, so a test can only
+    /// look at what is planned.
     fn cgroup(folder: &tempfile::TempDir, values: &[(&str, &str)]) -> CpuGroup {
         let group = CpuGroup::at(
             &Arc::new(Hierarchy::at_folder(folder.path(), Version::V1)),
@@ -370,7 +369,7 @@ mod tests {
 
     fn plan(group: &CpuGroup, known: &Values, json: &str) -> Change {
         let knobs: Knobs = serde_json::from_str(json).unwrap();
-        // Of the tests here, only a group that yields asks for headroom itself.
+        // In the tests here only a group that yields has the knob `headroom`.
         let wanted = Wanted::on_one_cgroup(&knobs, knobs.headroom.is_some());
         Change::plan(group, known, &wanted).unwrap()
     }
@@ -390,7 +389,7 @@ mod tests {
         let json = r#"{"class": "normal", "weight": "50", "quota": "70ms/100ms", "burst": "30ms"}"#;
         let change = plan(&group, &Values::default(), json);
         assert!(steps(&change).is_empty() && change.entries.is_empty());
-        // But that it is wanted is known: a foreign change is noticed.
+        // The files are tracked nevertheless: a foreign change is noticed.
         assert_eq!(change.values.files.len(), 5);
         fs::write(group.cpu_file("cpu.shares"), "2").unwrap();
         let mut values = change.values;
@@ -499,7 +498,7 @@ mod tests {
                 assert_eq!(found.len(), 1, "{json} {round}: {found:?}");
                 assert!(found[0].starts_with("/g: the cpu controller was switched off in "));
                 assert!(values.audit(&group).unwrap().is_empty());
-                // Somebody switches it on again: then there are other values.
+                // Somebody switches the controller on again: then there are other values.
                 fs::remove_dir(group.cpu_file("")).unwrap();
                 cgroup(&folder, &[]);
                 values.audit(&group).unwrap();

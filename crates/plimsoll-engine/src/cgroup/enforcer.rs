@@ -18,14 +18,13 @@ use crate::machine_policy::MachinePolicy;
 use crate::runtime::RuntimeFolder;
 use crate::undo::UndoReport;
 
-/// Makes knobs come true through control groups, version 1 or 2.
+/// Enforcer through control groups, version 1 or 2.
 ///
-/// A group whose selector is a cgroup of somebody else's is that cgroup; its
-/// name may be any, such as its path with a `/` in front. Its knobs are set
-/// on it, nothing is moved. Its nice level is given to the tasks that are in
-/// it at that time, those that come later have their own.
+/// A group whose selector is a cgroup of somebody else is that cgroup; its name may be any, such as
+/// its path with a `/` in front. The knobs are set on that cgroup, and nothing is moved. Its nice
+/// level is given to the tasks that are in it at that time; later ones keep their own.
 ///
-/// Dropping it undoes nothing: groups stay limited, for the next owner.
+/// Dropping the enforcer undoes nothing: groups stay limited, for the next owner.
 #[derive(Debug)]
 pub struct CgroupEnforcer {
     table: Table,
@@ -35,11 +34,11 @@ pub struct CgroupEnforcer {
 }
 
 impl CgroupEnforcer {
-    /// Checks that this process may change anything, and undoes what earlier
-    /// ones left behind.
+    /// Creates an enforcer after a check that this process may change cgroups, and undoes the
+    /// changes that earlier ones left behind.
     ///
     /// # Errors
-    /// When there is no permission; it says what would give it.
+    /// When there is no permission; the error names a remedy.
     pub fn start(
         hierarchy: &Arc<Hierarchy>,
         runtime: &RuntimeFolder,
@@ -49,12 +48,12 @@ impl CgroupEnforcer {
         Ok((enforcer, report))
     }
 
-    /// The same, but groups that an earlier owner has left are taken over when they are added:
-    /// they stay limited as they are, and only differences are written. The others are undone by
-    /// [`Enforcer::finish_adoption`].
+    /// Creates an enforcer as [`Self::start`] does, but takes over groups of an earlier owner when
+    /// they are added: they stay limited as they are, and only differences are written. The others
+    /// are undone by [`Enforcer::finish_adoption`].
     ///
     /// # Errors
-    /// When there is no permission; it says what would give it.
+    /// When there is no permission; the error names a remedy.
     pub fn adopting(
         hierarchy: &Arc<Hierarchy>,
         runtime: &RuntimeFolder,
@@ -70,18 +69,12 @@ impl CgroupEnforcer {
         Ok((enforcer, left_behind))
     }
 
-    /// A group's outermost cgroup.
-    ///
-    /// # Errors
-    /// When there is no such group.
+    /// Returns a group's outermost cgroup.
     pub fn cgroup(&self, name: &str) -> Result<CpuGroup> {
         Ok(self.table.get(name)?.cgroup().clone())
     }
 
-    /// Knobs in force for a group.
-    ///
-    /// # Errors
-    /// When there is no such group.
+    /// Returns the knobs in force for a group.
     pub fn knobs(&self, name: &str) -> Result<&Knobs> {
         Ok(self.table.get(name)?.knobs())
     }
@@ -108,7 +101,7 @@ impl Enforcer for CgroupEnforcer {
         context.headroom.set_demand(policy.demand);
         let slice = policy.bandwidth_slice;
         if slice == before.bandwidth_slice && policy.demand != before.demand {
-            // The slice is not meant: what somebody else has set since stays.
+            // The call is not about the slice: a value that somebody else has set since stays.
             return Ok(());
         }
         self.slice.set(slice, &context.hierarchy, &context.runtime)

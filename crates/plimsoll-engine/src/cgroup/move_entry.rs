@@ -6,7 +6,7 @@ use crate::error::{EngineError, Result};
 use crate::journal::Entry;
 use crate::tasks;
 
-/// The entry to write before a process is moved.
+/// Creates the entry to write before a process is moved.
 ///
 /// # Errors
 /// When there is no such process, or its threads are in several cgroups: the move, and its undo,
@@ -14,7 +14,7 @@ use crate::tasks;
 pub(super) fn move_entry(hierarchy: &Hierarchy, pid: i32) -> Result<Entry> {
     let from = hierarchy.folders_of(pid)?;
     for tid in tasks::threads(pid) {
-        // One that has ended since is nowhere.
+        // A thread that has ended since has no cgroup.
         if hierarchy.folders_of(tid).is_ok_and(|place| place != from) {
             let cgroup = name::shown(&hierarchy.cgroup_of(tid)?);
             return Err(EngineError::ThreadsApart { pid, tid, cgroup });

@@ -9,10 +9,10 @@ use crate::knobs::units::show_percent;
 use crate::knobs::{Bandwidth, Knobs};
 use crate::runtime::RuntimeFolder;
 
-/// Checks that a cgroup of somebody else can have such knobs where it is. Changes nothing.
+/// Checks, without a change, that a foreign cgroup can have these knobs in its place.
 ///
 /// # Errors
-/// When that would harm others, or the kernel would refuse it.
+/// When they would harm others, or the kernel would refuse them.
 pub fn check_place(group: &CpuGroup, knobs: &Knobs) -> Result<()> {
     for parent in without_controller(group)? {
         check_enabling(&parent)?;
@@ -23,10 +23,10 @@ pub fn check_place(group: &CpuGroup, knobs: &Knobs) -> Result<()> {
     }
 }
 
-/// v2: gives a cgroup the cpu controller if it has none, from the nearest ancestor that has.
+/// Gives a v2 cgroup the cpu controller, if it has none, from the nearest ancestor that has.
 ///
 /// # Errors
-/// When the cgroup is gone, the kernel refuses, or it would harm another cgroup.
+/// When the cgroup is gone, the kernel refuses, or another cgroup would be harmed.
 pub(super) fn give_controller(group: &CpuGroup, runtime: &RuntimeFolder) -> Result<()> {
     for parent in without_controller(group)? {
         check_enabling(&parent)?;
@@ -36,12 +36,12 @@ pub(super) fn give_controller(group: &CpuGroup, runtime: &RuntimeFolder) -> Resu
     Ok(())
 }
 
-/// v2: the cgroups that have to give the controller to their children, the highest first.
+/// Lists the v2 cgroups that have to give the controller to their children, the highest first.
 fn without_controller(group: &CpuGroup) -> Result<Vec<CpuGroup>> {
     if group.has_weight() {
         return Ok(Vec::new());
     }
-    // Says so if it is gone.
+    // Fails if the cgroup is gone.
     group.check_exists()?;
     let mut missing = Vec::new();
     let mut above = group.parent();
@@ -56,14 +56,14 @@ fn without_controller(group: &CpuGroup) -> Result<Vec<CpuGroup>> {
     Ok(missing)
 }
 
-/// v2: checks that the controller can be enabled for the children of a cgroup.
+/// Checks that the controller can be enabled for the children of a v2 cgroup.
 ///
 /// Where a cgroup has processes itself, the kernel either refuses, or makes it the root of a
 /// threaded subtree (`cgroup_vet_subtree_control_enable` in kernel/cgroup/cgroup.c). From then on
-/// its children take no processes, and whoever made them cannot use them.
+/// its children take no processes, and their owners cannot use them.
 ///
 /// # Errors
-/// When it has processes, or is inside of a threaded subtree that takes none.
+/// When the cgroup has processes, or is inside of a threaded subtree that takes none.
 pub(super) fn check_enabling(parent: &CpuGroup) -> Result<()> {
     if parent.children_enabled()? {
         return Ok(());
@@ -80,7 +80,7 @@ pub(super) fn check_enabling(parent: &CpuGroup) -> Result<()> {
     }
 }
 
-/// v2: enables the controller for the children of a cgroup, after [`check_enabling`].
+/// Enables the controller for the children of a v2 cgroup, after [`check_enabling`].
 ///
 /// # Errors
 /// When the kernel refuses, or a process has come since the check.
@@ -111,8 +111,8 @@ fn harmed(parent: &CpuGroup, pid: Option<i32>) -> EngineError {
     .into()
 }
 
-/// The error for knobs that the kernel has refused a cgroup: on v1 with the cgroup that is in the
-/// way, if one is.
+/// Turns the kernel's refusal of knobs into an error that, on v1, names the cgroup in the way, if
+/// there is one.
 pub(super) fn explained(group: &CpuGroup, knobs: &Knobs, error: EngineError) -> EngineError {
     match error.os_error() {
         Some(libc::EINVAL) => misfit(group, knobs).unwrap_or(error),
@@ -120,9 +120,9 @@ pub(super) fn explained(group: &CpuGroup, knobs: &Knobs, error: EngineError) -> 
     }
 }
 
-/// v1: explains why the kernel refuses a quota: it takes no rate above that of a cgroup above, and
-/// none below that of a cgroup inside (`tg_cfs_schedulable_down` in kernel/sched/core.c).
-///
+/// Explains why v1 refuses a quota: the kernel takes no rate above that of a cgroup above, and none
+/// below that of a cgroup inside (`tg_cfs_schedulable_down` in kernel/sched/core.c). `None`: the
+/// quota fits, or there is none.
 /// `None`: the quota fits, or there is none.
 fn misfit(group: &CpuGroup, knobs: &Knobs) -> Option<EngineError> {
     if group.hierarchy().version() != Version::V1 {
@@ -159,7 +159,7 @@ fn misfit(group: &CpuGroup, knobs: &Knobs) -> Option<EngineError> {
     })
 }
 
-/// A cgroup with its limit; unlimited if it cannot be read.
+/// Returns a cgroup with its limit; unlimited if it cannot be read.
 fn limited(group: CpuGroup) -> (CpuGroup, Bandwidth) {
     let unlimited = plimsoll_cgroupfs::CpuMax {
         quota_usec: None,
@@ -170,7 +170,7 @@ fn limited(group: CpuGroup) -> (CpuGroup, Bandwidth) {
     (group, max.into())
 }
 
-/// The outermost cgroups inside that have limits.
+/// Lists the outermost cgroups with limits inside of a cgroup.
 fn inside(group: &CpuGroup) -> Vec<(CpuGroup, Bandwidth)> {
     let children = group.children().unwrap_or_default().into_iter();
     let limits = children
@@ -182,7 +182,7 @@ fn inside(group: &CpuGroup) -> Vec<(CpuGroup, Bandwidth)> {
     limits.flatten().collect()
 }
 
-/// Whether one rate is above another; no limit is above nothing, and nothing is above it.
+/// Returns whether one rate is above another; with an unlimited one on either side it is not.
 fn is_above(one: &Bandwidth, other: &Bandwidth) -> bool {
     let (Some(one_ns), Some(other_ns)) = (one.quota.quota_ns, other.quota.quota_ns) else {
         return false;

@@ -1,4 +1,4 @@
-//! An attempt of what every group needs, which leaves nothing behind.
+//! Trial of the steps that every group needs, which leaves nothing behind.
 
 use std::io;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use super::place::check_enabling;
 use crate::error::Result;
 use crate::runtime::Ownership;
 
-/// Tries what `run` needs: the file by which an owner has the tree, the place of this process in
-/// it, and a new cgroup. The controller of v2 is not switched on, because that would change the
-/// knobs of others; whether the kernel would refuse it is known.
+/// Tries the steps of `run`: the file by which an owner holds the tree, the place of this process
+/// in it, and a new cgroup. The controller of v2 is not switched on, because that would change the
+/// knobs of others; `check_enabling` tells whether the kernel would refuse it.
 ///
 /// # Errors
-/// The first that `run` would meet, too.
+/// The first error that `run` would meet, too.
 pub fn try_group(hierarchy: &Arc<Hierarchy>) -> Result<()> {
     Ownership::open(hierarchy)?;
     let own = std::process::id();
@@ -65,7 +65,7 @@ mod tests {
     fn a_tree_without_its_files_is_refused_and_nothing_is_left() {
         let folder = tempfile::tempdir().unwrap();
         let hierarchy = Arc::new(Hierarchy::at_folder(folder.path(), Version::V1));
-        // As of a tmpfs over the hierarchy.
+        // Looks like a tmpfs over the hierarchy.
         let refused = try_group(&hierarchy).unwrap_err();
         assert_eq!(refused.os_error(), Some(libc::ENOENT));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);

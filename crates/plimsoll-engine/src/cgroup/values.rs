@@ -8,37 +8,36 @@ use crate::error::Result;
 use crate::journal::{Entry, FileRestore};
 use crate::knobs::Bandwidth;
 
-/// What is known of a kernel file's text.
+/// Way in which the text of a tracked file is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keeping {
-    /// It is what we wrote, unless somebody else wrote since.
+    /// Text that we wrote, unless somebody else has written since.
     Written,
-    /// The weight of an idle cgroup: the kernel has forgotten it.
+    /// Weight of an idle cgroup, which the kernel has forgotten.
     Remembered,
-    /// A loop of ours writes it all the time.
+    /// Text that a loop of ours writes all the time.
     Driven,
 }
 
-/// A tracked file of a cgroup.
 #[derive(Debug, Clone)]
 pub(super) struct TrackedFile {
     pub name: Box<str>,
-    /// The original content.
+    /// Original text.
     pub old: Box<str>,
-    /// The content that we wrote last.
+    /// Text that we wrote last.
     pub ours: Box<str>,
     pub keeping: Keeping,
-    /// The last external change that was reported.
+    /// External text that was last reported.
     pub reported: Option<Box<str>>,
 }
 
-/// The tracked files of a cgroup, which undo puts back.
+/// Tracked files of a cgroup, which undo puts back.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Values {
     pub files: Vec<TrackedFile>,
-    /// The original quota, if the quota is among the files.
+    /// Original bandwidth, if the quota is among the files.
     pub bandwidth: Option<Bandwidth>,
-    /// The loss of the files has been reported.
+    /// Whether the loss of the files has been reported.
     loss_is_reported: bool,
 }
 
@@ -48,8 +47,8 @@ impl Values {
         self.files.iter().find(|file| &*file.name == name)
     }
 
-    /// Of a cgroup of our own, whose quota the headroom controller writes: nothing else of it is
-    /// put back.
+    /// Returns the values of a cgroup of our own: the quota alone, as one that the headroom
+    /// controller writes. Nothing of such a cgroup is put back.
     pub fn of_own(group: &CpuGroup) -> Self {
         let (quota, _) = group.quota_setting(&Bandwidth::unlimited().into());
         let name = quota.file_name().unwrap_or_default().to_string_lossy();
@@ -66,7 +65,7 @@ impl Values {
         }
     }
 
-    /// How to put them back.
+    /// Returns the data to put the files back.
     pub fn restores(&self, group: &CpuGroup) -> Vec<FileRestore> {
         let restore = |file: &TrackedFile| FileRestore {
             path: group.cpu_file(&file.name),
@@ -78,7 +77,7 @@ impl Values {
         self.files.iter().map(restore).collect()
     }
 
-    /// The weight that it had at first.
+    /// Returns the weight that the cgroup had at first.
     pub fn weight_at_first(&self, group: &CpuGroup) -> Result<u32> {
         let (path, _) = group.weight_setting(WEIGHT_DEFAULT);
         match self.get(&path) {
@@ -112,7 +111,7 @@ impl Values {
             }
         }
         if has_lost_files {
-            // Or the cgroup itself has gone, which is nobody's change.
+            // The cgroup itself may be gone, which is nobody's change.
             group.check_exists()?;
         }
         if has_lost_files && !self.loss_is_reported {

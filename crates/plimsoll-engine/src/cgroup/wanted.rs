@@ -3,35 +3,35 @@
 use super::bandwidth::{cap_bandwidth, in_whole_usec};
 use crate::knobs::{Bandwidth, Class, Knobs, Quota};
 
-/// What one cgroup is to have. What is not asked for stays as it is; what was ours is put back.
+/// Values that one cgroup is to have. A value that is not asked for stays, or, if it is ours, is
+/// put back.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Wanted {
-    /// The idle mark.
     pub idle: Option<bool>,
-    /// `cpu.weight`. A cgroup that is marked idle has none.
+    /// Weight as in `cpu.weight`. A cgroup that is marked idle has none.
     pub weight: Option<u32>,
-    /// A soft cap's loop writes the idle mark and the weight.
+    /// Whether a soft cap's loop writes the idle mark and the weight.
     pub has_soft_cap: bool,
     pub limit: Limit,
 }
 
-/// The use of the quota.
+/// Use of the quota.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Limit {
     #[default]
     None,
     Bandwidth {
         quota: Quota,
-        /// `None`: as much of the present one as the kernel takes beside the quota.
+        /// Burst; `None`: the present one, as far as the kernel takes it beside the quota.
         burst_ns: Option<u64>,
     },
-    /// The headroom controller writes the quota.
+    /// Quota that the headroom controller writes.
     Headroom,
 }
 
 impl Wanted {
-    /// All knobs on a single cgroup, as far as `check_one_cgroup` lets them be. `yields`: to the
-    /// machine's headroom, without a limit of its own.
+    /// Puts all knobs on a single cgroup, as far as `check_one_cgroup` lets them be. `yields`: to
+    /// the machine's headroom, if the cgroup has no limit of its own.
     pub fn on_one_cgroup(knobs: &Knobs, yields: bool) -> Self {
         let is_batch = knobs.class.map(|class| class == Class::Batch);
         let limit = match (knobs.quota, knobs.cap) {
@@ -62,7 +62,8 @@ impl From<Bandwidth> for Limit {
 }
 
 impl Limit {
-    /// What the kernel is to have where it has had `old`; `None`: that is not ours to say.
+    /// Returns the bandwidth to write where the first one was `old`; `None`: there is no fixed
+    /// limit.
     pub fn bandwidth(&self, old: &Bandwidth) -> Option<Bandwidth> {
         let Self::Bandwidth { quota, burst_ns } = *self else {
             return None;

@@ -1,6 +1,5 @@
-//! Control loops in user space for mechanisms without a knob in the stock kernel: headroom,
-//! soft caps, and caps of single tasks. Also the usage rates of tasks, of which the kernel
-//! keeps no average.
+//! Control loops in user space for mechanisms without a knob in the stock kernel: headroom, soft
+//! caps, and caps of single tasks. Also usage rates of tasks, of which the kernel keeps no average.
 
 pub(crate) mod headroom;
 pub(crate) mod per_task;
@@ -9,8 +8,7 @@ pub(crate) mod task_rates;
 
 use std::time::Instant;
 
-/// The control thread's clock for the policy core: nanoseconds since an
-/// arbitrary start.
+/// Clock of the control thread for the policy core: nanoseconds since an arbitrary start.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CoreClock {
     start: Instant,

@@ -16,19 +16,18 @@ use crate::knobs::{Bandwidth, HalfLife, SoftCap};
 
 /// Interval of the search for new tasks.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(10);
-/// Most tasks with a leaf of their own; further ones share their parent's.
+/// Largest number of tasks with a leaf of their own; further ones share their parent's.
 const LEAVES_MAX: usize = 4096;
-/// The weight of a leaf within its soft cap.
+/// Weight of a leaf within its soft cap.
 const LEAF_WEIGHT: u32 = 100;
 
-/// The cgroup of one task.
+/// Cgroup of one task.
 #[derive(Debug)]
 struct Leaf {
     group: CpuGroup,
     soft_cap: Option<SoftCapLoop>,
 }
 
-/// All tasks of one group.
 #[derive(Debug)]
 pub(crate) struct PerTaskCaps {
     group: CpuGroup,
@@ -41,7 +40,7 @@ pub(crate) struct PerTaskCaps {
 }
 
 impl PerTaskCaps {
-    /// `hard`: the bandwidth of each task's leaf.
+    /// Creates the state without leaves. `hard`: bandwidth of each task's leaf.
     pub fn new(
         group: CpuGroup,
         hard: Option<Bandwidth>,
@@ -94,7 +93,7 @@ impl PerTaskCaps {
                 continue;
             }
             match self.adopt(tid, now) {
-                // It has ended in the meantime.
+                // The task has ended in the meantime.
                 Err(error) if error.is_gone() => (),
                 other => other?,
             }
@@ -162,13 +161,13 @@ impl PerTaskCaps {
         sample
     }
 
-    /// The soft cap of a task that has a leaf of its own.
+    /// Returns the soft cap of a task that has a leaf of its own.
     pub fn soft_cap_of(&self, tid: i32) -> Option<SoftCapSample> {
         let soft_cap = self.leaves.get(&tid)?.soft_cap.as_ref()?;
         Some(soft_cap.sample())
     }
 
-    /// The highest rate of all tasks, and whether any task is in the background.
+    /// Returns the highest rate of all tasks, and whether any task is in the background.
     pub fn soft_cap_sample(&self) -> Option<SoftCapSample> {
         self.soft?;
         let samples = self

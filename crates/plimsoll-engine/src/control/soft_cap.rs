@@ -15,9 +15,6 @@ use crate::knobs::{HalfLife, SoftCap};
 pub(crate) const INTERVAL: Duration = Duration::from_millis(50);
 
 /// Moves a cgroup to the background, or out of it.
-///
-/// # Errors
-/// When the kernel refuses.
 pub(crate) fn set_background(
     group: &CpuGroup,
     background: bool,
@@ -42,7 +39,7 @@ pub(crate) fn set_background(
     })
 }
 
-/// The soft cap of one cgroup.
+/// Soft cap of one cgroup.
 #[derive(Debug)]
 pub(crate) struct SoftCapLoop {
     group: CpuGroup,
@@ -55,7 +52,7 @@ pub(crate) struct SoftCapLoop {
 }
 
 impl SoftCapLoop {
-    /// `weight`: the weight of the group while it is within its cap.
+    /// Starts the loop. `weight`: weight of the group while it is within its cap.
     pub fn new(
         group: CpuGroup,
         (cap, half_life): (SoftCap, HalfLife),
@@ -88,9 +85,6 @@ impl SoftCapLoop {
     }
 
     /// Writes the files of the present state again, where another process has changed them.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
     pub fn rewrite(&self) -> Result<()> {
         Ok(set_background(
             &self.group,

@@ -17,45 +17,44 @@ use crate::enforcer::{TASK_RATES_MAX, TaskRate, TaskRates};
 use crate::knobs::HalfLife;
 use crate::tasks;
 
-/// Most groups with averages: those measured last.
+/// Largest number of groups with averages: those measured last.
 const GROUPS_MAX: usize = 16;
 /// Number of half-lives after which nothing is left of an average.
 const HALF_LIVES_MAX: u64 = 20;
 
-/// The kernel's counters of one task.
+/// Kernel's counters of one task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Reading {
     command: String,
-    /// Since boot.
+    /// Start time since boot.
     started_ns: u64,
     ran_ns: u64,
 }
 
-/// One task that was measured before.
+/// Task that was measured before.
 #[derive(Debug)]
 struct Known {
     started_ns: u64,
     ran_ns: u64,
     read_ns: u64,
-    /// It was measured once: the only interval so far is its whole life.
+    /// Whether the task was measured only once, so that the only interval is its whole life.
     is_first: bool,
     bucket: Bucket,
 }
 
-/// The averages of the tasks of one group.
 #[derive(Debug, Default)]
 struct Group {
     asked_ns: u64,
     tasks: HashMap<i32, Known>,
 }
 
-/// The averages of all groups that were measured recently.
+/// Averages of the tasks of all groups that were measured recently.
 #[derive(Debug, Default)]
 pub(crate) struct TaskMeter {
     groups: HashMap<String, Group>,
 }
 
-/// The average of a task that has run at an even rate since it started.
+/// Returns the average of a task that has run at an even rate since it started.
 fn even(params: Params, ran_ns: u64, in_ns: u64, life_ns: u64, now_ns: u64) -> Option<Bucket> {
     let window_ns = life_ns.min(HALF_LIVES_MAX * params.half_life_ns);
     let ran_ns = u128::from(ran_ns) * u128::from(window_ns) / u128::from(in_ns.max(1));
@@ -95,7 +94,6 @@ impl Known {
 }
 
 impl TaskMeter {
-    /// Measures the tasks of a group.
     pub fn measure(&mut self, group: &str, tids: &[i32], half_life: HalfLife) -> TaskRates {
         self.measure_by(group, tids, half_life, boot_ns(), read)
     }
@@ -146,7 +144,6 @@ impl TaskMeter {
         self.groups.insert(name.to_owned(), group);
     }
 
-    /// Forgets a group.
     pub fn forget(&mut self, group: &str) {
         self.groups.remove(group);
     }
@@ -231,12 +228,12 @@ mod tests {
     fn further_measurements_move_the_average() {
         let mut meter = TaskMeter::default();
         rate(&mut meter, 100_000, &reading(0, 0));
-        // It begins to burn: the average assumes that it always did.
+        // The task begins to burn: the average assumes that it always did.
         near(rate(&mut meter, 100_200, &reading(0, 200)), 100);
         // Idle for one half-life, and for one more.
         near(rate(&mut meter, 101_200, &reading(0, 200)), 50);
         near(rate(&mut meter, 102_200, &reading(0, 200)), 25);
-        // Another task of the same number.
+        // Another task with the same number.
         near(rate(&mut meter, 103_200, &reading(102, 1_200)), 56);
     }
 

@@ -11,23 +11,22 @@ use plimsoll_cgroupfs::os;
 use super::entry::Entry;
 use crate::tasks::TaskId;
 
-/// Data to restore one kernel file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FileRestore {
     pub path: PathBuf,
-    /// Inode of its cgroup's folder, if known, to detect that the cgroup was recreated.
+    /// Inode of the cgroup's folder, if known, to detect that the cgroup was recreated.
     pub inode: Option<u64>,
     /// First value, before any write by Plimsoll.
     pub old: String,
-    /// Values that Plimsoll wrote, the last at the end. Any other value is an external
-    /// change and stays.
+    /// Values that Plimsoll wrote, the last at the end. Any other value is an external change and
+    /// stays.
     pub ours: Vec<String>,
-    /// A control loop wrote it, so external changes cannot be detected.
+    /// Whether a control loop wrote the file, so that external changes cannot be detected.
     pub driven: bool,
 }
 
 impl FileRestore {
-    /// The one entry that says the same.
+    /// Returns the one entry with the same meaning; of `ours` it has only the last value.
     pub fn entry(&self) -> Entry {
         let (path, old) = (self.path.clone(), self.old.clone());
         match self.ours.last() {
@@ -41,7 +40,6 @@ impl FileRestore {
     }
 }
 
-/// Data to restore the nice level of one task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TaskRestore {
     pub task: TaskId,
@@ -55,16 +53,15 @@ pub(crate) struct TaskRestore {
 /// Data to restore the nice level of tasks that inherited it in a cgroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GroupRestore {
-    /// The cgroup's `cgroup.procs`.
+    /// File `cgroup.procs` of the cgroup.
     pub processes: PathBuf,
     /// First nice level of most tasks.
     pub old: i32,
-    /// Levels that Plimsoll set.
     pub ours: Vec<i32>,
 }
 
 impl GroupRestore {
-    /// The one entry that says nearly the same: of the levels, the last.
+    /// Returns the one entry with nearly the same meaning; of the levels it has only the last.
     pub fn entry(&self) -> Entry {
         Entry::ReniceGroup {
             processes: self.processes.clone(),
@@ -74,13 +71,12 @@ impl GroupRestore {
     }
 }
 
-/// Everything to be restored, in the order of the first change.
+/// Data to restore everything, in the order of the first change.
 #[derive(Debug, Default)]
 pub(crate) struct Restores {
     pub files: Vec<FileRestore>,
     pub tasks: Vec<TaskRestore>,
     pub groups: Vec<GroupRestore>,
-    /// All other entries.
     pub others: Vec<Entry>,
 }
 
@@ -122,7 +118,7 @@ fn unreleased(entries: Vec<Entry>) -> Vec<Entry> {
     kept
 }
 
-/// Collects everything to be restored.
+/// Collects the data to restore everything.
 pub(crate) fn restores(entries: Vec<Entry>) -> Restores {
     let mut restores = Restores::default();
     let Restores {
@@ -197,7 +193,7 @@ pub(crate) fn restores(entries: Vec<Entry>) -> Restores {
     restores
 }
 
-/// Returns true if an entry of another kind still has something to undo.
+/// Returns whether an entry still has something to undo; asked only for entries in `others`.
 fn is_live(entry: &Entry) -> bool {
     match entry {
         Entry::Publish { path } => os::exists(path),
@@ -224,7 +220,7 @@ fn keep_last(entries: &mut Vec<Entry>) {
     entries.retain(|_| kept.pop().unwrap_or(true));
 }
 
-/// The shortest journal that undoes the same.
+/// Reduces entries to the shortest list that undoes the same.
 pub(crate) fn live(entries: Vec<Entry>) -> Vec<Entry> {
     let Restores {
         files,

@@ -2,7 +2,7 @@
 //!
 //! The owner keeps journals: files of JSON lines below the runtime folder, locked for as long as
 //! the owner lives. A journal that is not locked belongs to an owner that is gone, however it
-//! went: the next one takes it over or undoes it.
+//! ended: the next owner takes it over or undoes it.
 
 mod entry;
 mod live;
@@ -23,15 +23,15 @@ pub use entry::{Entry, Header, VERSION};
 pub(crate) use live::{FileRestore, GroupRestore, Restores, TaskRestore, live, restores};
 pub use text::{Parsed, file_stem};
 
-/// A process that has let go of the tree lets go of its journals within this time.
+/// Time within which a process that has released the tree releases its journals.
 const LET_GO_MAX: Duration = Duration::from_secs(2);
 
-/// A journal that this process keeps.
+/// Journal that this process keeps.
 #[derive(Debug)]
 pub struct Journal {
     file: File,
     path: PathBuf,
-    /// It ends with half a line, which could not be cut off yet.
+    /// Whether the file ends with half a line, which could not be cut off yet.
     is_torn: bool,
 }
 
@@ -46,7 +46,7 @@ fn invalid(path: &Path, problem: &str) -> EngineError {
     failed(path)(io::Error::new(io::ErrorKind::InvalidData, problem))
 }
 
-/// Returns true if `path` refers to the open file.
+/// Returns whether `path` refers to the open file.
 pub(crate) fn is_at(file: &File, path: &Path) -> bool {
     let id = |found: Found| (found.device, found.inode);
     matches!(
@@ -55,13 +55,13 @@ pub(crate) fn is_at(file: &File, path: &Path) -> bool {
     )
 }
 
-/// The present boot; `None`: the kernel does not tell.
+/// Identifies the present boot; `None`: the kernel does not tell.
 pub fn boot_id() -> Option<String> {
     read_text(Path::new("/proc/sys/kernel/random/boot_id")).ok()
 }
 
 impl Header {
-    /// The header of a journal that this process begins now.
+    /// Creates the header of a journal that this process begins now.
     pub fn new(name: &str, subject: &str, knobs: &Knobs) -> Self {
         Self {
             version: VERSION,
@@ -73,20 +73,20 @@ impl Header {
         }
     }
 
-    /// Returns true unless it is the journal of something of the whole machine, such as a setting.
-    /// The name of a group does not begin with a dot.
+    /// Returns whether the journal is that of a group, and not of the whole machine, such as of a
+    /// setting. The name of a group does not begin with a dot.
     pub fn is_of_group(&self) -> bool {
         !self.name.starts_with('.')
     }
 
-    /// Returns true if the journal was written before the current boot.
+    /// Returns whether the journal was written before the current boot.
     pub fn is_of_another_boot(&self) -> bool {
         self.boot.is_some() && self.boot != boot_id()
     }
 }
 
 impl Journal {
-    /// Where the journal of that name is, or would be.
+    /// Path of the journal of that name, whether it exists or not.
     pub fn path_of(folder: &Path, name: &str) -> PathBuf {
         folder.join(format!("{}.journal", file_stem(name)))
     }
@@ -94,7 +94,7 @@ impl Journal {
     /// Starts a journal in `folder`.
     ///
     /// # Errors
-    /// `NameTaken` when there is one of that name already.
+    /// `NameTaken` when there is a journal of that name already.
     pub fn create(folder: &Path, header: &Header) -> Result<Self> {
         let path = Self::path_of(folder, &header.name);
         let file = match File::open(&path, Access::AppendNew) {
@@ -106,7 +106,7 @@ impl Journal {
             other => other.map_err(failed(&path))?,
         };
         if !file.try_lock().map_err(failed(&path))? {
-            // Another owner has found it in this moment, and removes it.
+            // Another owner has found the file in this moment, and removes it.
             return Err(EngineError::NameTaken {
                 name: header.name.clone(),
             });
@@ -125,11 +125,8 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Takes over the journal at `path` if the process that kept it is gone.
-    /// `None`: it is still kept, or has just been removed.
-    ///
-    /// # Errors
-    /// When it cannot be opened or locked.
+    /// Takes over the journal at `path` if the process that kept it is gone. `None`: it is still
+    /// kept, or has just been removed.
     pub fn take_over(path: &Path) -> Result<Option<Self>> {
         let file = match File::open(path, Access::Append) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -138,7 +135,7 @@ impl Journal {
         if !file.try_lock().map_err(failed(path))? {
             return Ok(None);
         }
-        // Its keeper may have removed or replaced it between open and lock.
+        // The process that kept it may have removed or replaced it between open and lock.
         if !is_at(&file, path) {
             return Ok(None);
         }
@@ -165,10 +162,7 @@ impl Journal {
         Ok(())
     }
 
-    /// The same journal and the same lock, for another thread to write to.
-    ///
-    /// # Errors
-    /// When this process has too many open files.
+    /// Duplicates the journal, with the same lock, for another thread to write to.
     pub fn try_clone(&self) -> Result<Self> {
         Ok(Self {
             file: self.file.try_clone().map_err(failed(&self.path))?,
@@ -177,7 +171,7 @@ impl Journal {
         })
     }
 
-    /// Returns true if a running process keeps the journal at `path`.
+    /// Returns whether a running process keeps the journal at `path`.
     pub fn is_kept(path: &Path) -> bool {
         is_kept(path).unwrap_or(false)
     }
@@ -192,17 +186,16 @@ impl Journal {
         }
         let length = self.file.length()?;
         self.file.append(text).inspect_err(|_| {
-            // Half a line, on a full disk, would spoil the ones that follow it.
+            // Half a line, on a full disk, would spoil the lines after it.
             self.is_torn = self.file.cut(length).is_err();
         })
     }
 
-    /// Writes entries down and waits until they are on disk. Only then may
-    /// the changes be made.
+    /// Writes entries and waits until they are on disk. Only then may the changes be made.
     ///
     /// # Errors
-    /// When the disk is full or broken: then nothing may be changed, and none
-    /// of the entries is in the journal.
+    /// When the disk is full or broken: then nothing may be changed, and none of the entries is in
+    /// the journal.
     pub fn record(&mut self, entries: &[Entry]) -> Result<()> {
         let text = text::lines(entries).map_err(failed(&self.path))?;
         self.append(&text)?;
@@ -220,11 +213,11 @@ impl Journal {
         self.append(&text)
     }
 
-    /// Reads the header and all entries. A torn last line is ignored, because its change
-    /// was never made.
+    /// Reads the header and all entries. A torn last line is ignored, because its change was never
+    /// made.
     ///
     /// # Errors
-    /// When it cannot be read, is damaged or of another version.
+    /// When the journal cannot be read, is damaged, or is of another version.
     pub fn read(&mut self) -> Result<(Option<Header>, Vec<Entry>)> {
         let parsed = self.read_valid()?;
         match parsed.damaged.first() {
@@ -236,19 +229,19 @@ impl Journal {
     /// Reads all valid lines, even if the journal is damaged.
     ///
     /// # Errors
-    /// When it cannot be read at all or is of another version.
+    /// When the journal cannot be read at all, or is of another version.
     pub fn read_valid(&mut self) -> Result<Parsed> {
         let bytes = self.file.read_whole().map_err(failed(&self.path))?;
         text::parse(&bytes).map_err(|problem| invalid(&self.path, &problem))
     }
 
-    /// Compacts the journal atomically: readers find either the old or the new file, and
-    /// both are locked. Drops entries already undone, and keeps only the first old and
-    /// the last new value of each file and task. Must not be called while a change is
-    /// under way. Returns the number of entries left.
+    /// Compacts the journal atomically: readers find either the old or the new file, and both are
+    /// locked. Drops entries already undone, and keeps only the first old and the last new value of
+    /// each file and task. Must not be called while a change is under way. Returns the number of
+    /// entries left.
     ///
     /// # Errors
-    /// When it cannot be read or written; then it is as it was.
+    /// When the journal cannot be read or written; then it stays as it was.
     pub fn rewrite(&mut self) -> Result<usize> {
         let (header, entries) = self.read()?;
         let error = failed(&self.path);
@@ -279,11 +272,7 @@ impl Journal {
         Ok(file)
     }
 
-    /// Keeps a damaged journal aside, where nothing looks for it again.
-    /// Returns where it is.
-    ///
-    /// # Errors
-    /// When it cannot be renamed.
+    /// Renames a damaged journal, so that nothing looks for it again. Returns the new path.
     pub fn set_aside(self) -> Result<PathBuf> {
         let aside = set_aside(&self.path).map_err(failed(&self.path))?;
         self.remove_temporary();
@@ -291,9 +280,6 @@ impl Journal {
     }
 
     /// Removes the journal once everything is undone.
-    ///
-    /// # Errors
-    /// When it cannot be removed.
     pub fn finish(self) -> Result<()> {
         self.remove_temporary();
         match os::remove_file(&self.path) {
@@ -308,7 +294,6 @@ impl Journal {
         let _ = os::remove_file(&temporary(&self.path));
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -319,7 +304,7 @@ impl Journal {
 /// first.
 ///
 /// # Errors
-/// When a journal cannot be looked at.
+/// When a journal cannot be opened, or its lock cannot be checked.
 pub fn wait_for_last_owner(folder: &Path) -> Result<()> {
     let deadline = os::now() + LET_GO_MAX;
     for path in list(folder)? {
@@ -338,10 +323,10 @@ fn is_kept(path: &Path) -> Result<bool> {
     Ok(!file.is_free().map_err(failed(path))?)
 }
 
-/// Every journal in `folder`, by path.
+/// Lists the journals in `folder`, by path.
 ///
 /// # Errors
-/// When the folder is there but cannot be read.
+/// When the folder exists but cannot be read.
 pub fn list(folder: &Path) -> Result<Vec<PathBuf>> {
     let found = match os::list(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

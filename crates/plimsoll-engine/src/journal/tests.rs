@@ -4,7 +4,6 @@ use std::os::unix::fs::MetadataExt as _;
 use super::*;
 use samples::{entry, header};
 
-/// Sample headers and entries.
 pub(super) mod samples {
     use super::*;
     use crate::knobs::Knobs;
@@ -62,7 +61,7 @@ fn what_follows_a_torn_line_is_not_lost() {
     let mut journal = Journal::create(folder.path(), &header("a")).unwrap();
     let path = journal.path().to_owned();
     journal.record(&[entry("1")]).unwrap();
-    // As on a full disk, when the writer was killed before it could cut off the line.
+    // As after a full disk, when the writer was killed before it could cut off the line.
     journal.append("{\"write\": {\"pa").unwrap();
     drop(journal);
     let mut journal = Journal::take_over(&path).unwrap().unwrap();

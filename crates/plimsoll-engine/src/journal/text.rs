@@ -1,4 +1,4 @@
-//! A journal as text: JSON, a line each.
+//! Journal as text: JSON, a line each.
 
 use std::fmt::Write as _;
 use std::io;
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::entry::{Entry, Header, VERSION};
 
-/// The longest name that is a file's as it stands, but for the extension.
+/// Length up to which a name is used as it stands, without the extension.
 const STEM_LENGTH_MAX: usize = 200;
 /// Length to which a longer name is cut.
 const STEM_LENGTH_CUT: usize = 150;
@@ -15,22 +15,20 @@ const STEM_LENGTH_CUT: usize = 150;
 /// Readable contents of a journal.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Parsed {
-    /// `None`: nothing was written yet, or its line is damaged.
+    /// Header; `None`: nothing was written yet, or its line is damaged.
     pub header: Option<Header>,
-    /// All entries that can be read.
     pub entries: Vec<Entry>,
     /// Unreadable lines, each with its number and the error.
     pub damaged: Vec<String>,
 }
 
-/// One line.
 pub(super) fn line(value: &impl Serialize) -> io::Result<String> {
     let mut text = serde_json::to_string(value)?;
     text.push('\n');
     Ok(text)
 }
 
-/// A line each.
+/// Formats each entry as a line.
 pub(super) fn lines(entries: &[Entry]) -> io::Result<String> {
     let mut text = String::new();
     for entry in entries {
@@ -48,7 +46,7 @@ pub(super) fn together(entries: &[Entry]) -> io::Result<String> {
     }
 }
 
-/// The entries of one line.
+/// Parses the entries of one line.
 fn entries_of(line: &[u8]) -> serde_json::Result<Vec<Entry>> {
     if line.first() == Some(&b'[') {
         return serde_json::from_slice(line);
@@ -56,8 +54,8 @@ fn entries_of(line: &[u8]) -> serde_json::Result<Vec<Entry>> {
     serde_json::from_slice(line).map(|entry| vec![entry])
 }
 
-/// Parses the text of a journal. A last line without a newline was cut off by a crash
-/// and is ignored.
+/// Parses the text of a journal. A last line without a newline was cut off by a crash and is
+/// ignored.
 ///
 /// # Errors
 /// When the journal is of another version.
@@ -84,7 +82,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, String> {
     Ok(parsed)
 }
 
-/// Refuses a header of another version, whatever else that says.
+/// Refuses a header of another version, whether the rest of it is valid or not.
 fn check_version(line: &[u8]) -> Result<(), String> {
     let header: serde_json::Value = serde_json::from_slice(line).unwrap_or_default();
     match header["version"].as_u64() {
@@ -95,8 +93,8 @@ fn check_version(line: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Name of a group's files without the extension: the group's name, with characters
-/// not allowed in a file name escaped. Unique for each name.
+/// Name of a group's files without the extension: the group's name, with characters that a file
+/// name may not have escaped. Unique for each name.
 pub fn file_stem(name: &str) -> String {
     let mut stem = String::with_capacity(name.len());
     for byte in name.bytes() {
@@ -114,7 +112,7 @@ pub fn file_stem(name: &str) -> String {
     stem
 }
 
-/// The FNV-1a hash: the same in every process.
+/// FNV-1a hash: the same in every process.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)

@@ -17,14 +17,13 @@ const CPU_MAX_FORMS: &str = "up to three values in microseconds, \"QUOTA PERIOD 
 /// Runtime per period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quota {
-    /// `None`: unlimited.
+    /// Runtime per period; `None`: unlimited.
     pub quota_ns: Option<u64>,
-    /// The period.
     pub period_ns: u64,
 }
 
 impl Quota {
-    /// The share of one CPU that the quota comes to, in ppm.
+    /// Returns the rate in ppm of one CPU; `None`: unlimited.
     pub fn rate_ppm(&self) -> Option<u64> {
         let quota_ns = u128::from(self.quota_ns?);
         let ppm = quota_ns * u128::from(PPM) / u128::from(self.period_ns.max(1));
@@ -83,7 +82,7 @@ impl fmt::Display for Quota {
 /// Unused quota that may be saved up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Burst {
-    /// 0: none.
+    /// Runtime; 0: none.
     pub burst_ns: u64,
 }
 
@@ -109,14 +108,13 @@ impl fmt::Display for Burst {
     }
 }
 
-/// The kernel's own line, in microseconds; missing values stay as they are.
+/// Quota, period and burst on one line, in microseconds as in the kernel's `cpu.max`. Missing
+/// values keep those in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuMax {
-    /// `Some(None)` is `max`.
+    /// Quota; `Some(None)` is `max`.
     pub quota_ns: Option<Option<u64>>,
-    /// The period, where given.
     pub period_ns: Option<u64>,
-    /// The burst, where given.
     pub burst_ns: Option<u64>,
 }
 
@@ -134,7 +132,7 @@ impl CpuMax {
                 .or(old_quota.map(|q| q.period_ns))
                 .unwrap_or(core::PERIOD_DEFAULT_NS),
         };
-        // A burst of 0 that was there needs no word, one that is asked for does.
+        // A burst of 0 that is in force is left out, one that is asked for is not.
         let old_burst = old.map(|b| b.burst_ns).filter(|ns| *ns > 0);
         let burst_ns = self.burst_ns.or(old_burst);
         let burst = burst_ns.map(|burst_ns| Burst { burst_ns });
@@ -221,14 +219,12 @@ impl fmt::Display for BandwidthSlice {
 /// Quota, period and burst together, as an enforcer takes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bandwidth {
-    /// Quota and period.
     pub quota: Quota,
-    /// Burst, 0 for none.
+    /// Burst; 0: none.
     pub burst_ns: u64,
 }
 
 impl Bandwidth {
-    /// Puts the two knobs together.
     pub fn of(quota: Quota, burst: Option<Burst>) -> Self {
         Self {
             quota,
@@ -236,7 +232,7 @@ impl Bandwidth {
         }
     }
 
-    /// No limit, with the kernel's default period.
+    /// Returns an unlimited bandwidth, with the kernel's default period.
     pub fn unlimited() -> Self {
         Self {
             quota: Quota {
@@ -250,7 +246,7 @@ impl Bandwidth {
     /// Asks the core whether these values are in range.
     ///
     /// # Errors
-    /// Names the value that is not.
+    /// Names a value that is out of range.
     pub fn check(&self) -> Result<(), KnobError> {
         let params = core::Params {
             period_ns: self.quota.period_ns,

@@ -27,7 +27,7 @@ fn permille(knob: &'static str, text: &str, forms: &str) -> Result<u32, KnobErro
         .ok_or_else(|| error("is more than 8192 CPUs"))
 }
 
-/// The hard cap, as a share of one CPU.
+/// Hard cap, as a share of one CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cap {
     /// 1 (0.1 %) and up.
@@ -57,7 +57,7 @@ impl fmt::Display for Cap {
     }
 }
 
-/// The soft cap, as a share of one CPU.
+/// Soft cap, as a share of one CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SoftCap {
     /// 0: always in the background.

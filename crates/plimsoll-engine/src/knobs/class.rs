@@ -14,9 +14,9 @@ use super::units::{self, PPM};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
-    /// Same standing as all other work.
+    /// Rank of all other work.
     Normal,
-    /// Below normal work: runs only in time that no other work uses.
+    /// Rank below normal work: runs only in time that no other work uses.
     Batch,
 }
 
@@ -46,7 +46,7 @@ impl fmt::Display for Class {
     }
 }
 
-/// A whole number in a range, for `nice` and `weight`.
+/// Parses a whole number in a range, for `nice` and `weight`.
 fn whole<T: FromStr + PartialOrd + fmt::Display>(
     knob: &'static str,
     text: &str,
@@ -66,7 +66,6 @@ fn whole<T: FromStr + PartialOrd + fmt::Display>(
 /// Nice level, −20 (first) to 19 (last).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Nice {
-    /// −20 … 19.
     pub nice: i32,
 }
 
@@ -110,7 +109,7 @@ impl fmt::Display for Weight {
     }
 }
 
-/// The most that batch work may use of any one CPU.
+/// Largest share that batch work may use of any one CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuLimit {
     /// 1 … 1,000,000.

@@ -2,23 +2,20 @@
 
 use thiserror::Error;
 
-/// Invalid value of a knob: the knob's name, the text as written, and the allowed
-/// forms.
+/// Invalid value of a knob.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{knob}: `{value}` {problem}; allowed: {allowed}")]
 pub struct KnobError {
-    /// The knob's name as the user knows it, such as `quota`.
+    /// Name of the knob as the user knows it, such as `quota`.
     pub knob: &'static str,
-    /// The text as it was written.
+    /// Text as it was written.
     pub value: String,
     /// Description of the problem, as the middle of a sentence.
     pub problem: String,
-    /// Allowed forms.
     pub allowed: String,
 }
 
 impl KnobError {
-    /// An error of `knob`, whose text was `value`.
     pub fn new(
         knob: &'static str,
         value: impl Into<String>,

@@ -17,9 +17,9 @@ const TOLERANCE_FORMS: &str = "RUNTIME/PERIOD such as 1ms/100ms (period of 1ms t
 /// Idle CPU to keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Headroom {
-    /// A share of all CPUs, averaged over time; in ppm.
+    /// Share of all CPUs, averaged over time; in ppm.
     Share(u32),
-    /// A number of CPUs at every instant.
+    /// Number of CPUs at every instant.
     Cpus(u32),
 }
 
@@ -84,9 +84,8 @@ impl fmt::Display for Headroom {
 /// Runtime that all batch work together is always allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tolerance {
-    /// 0: batch work may starve.
+    /// Runtime; 0: batch work may starve.
     pub runtime_ns: u64,
-    /// The period.
     pub period_ns: u64,
 }
 
@@ -142,14 +141,13 @@ impl fmt::Display for Tolerance {
 
 serde_as_text!(Headroom, Tolerance);
 
-/// Demand of several groups together: the largest headroom and the smallest
-/// tolerance, by the policy core.
+/// Demand of several groups together: the largest headroom and the smallest tolerance, by the
+/// policy core.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Demand(core::Demand);
 
 impl Demand {
-    /// Counts one group. A headroom without a tolerance brings the default one
-    /// along.
+    /// Counts one group. A headroom without a tolerance adds the default one.
     pub fn add(&mut self, headroom: Option<Headroom>, tolerance: Option<Tolerance>) {
         let tolerance = tolerance.map(|tolerance| core::Tolerance {
             runtime_ns: tolerance.runtime_ns,
@@ -158,8 +156,8 @@ impl Demand {
         self.0.add(headroom.map(Into::into), tolerance);
     }
 
-    /// The headroom in force on `nr_cpus` CPUs. Where CPUs have gone offline since it was asked
-    /// for, it is all that are left.
+    /// Returns the headroom in force on `nr_cpus` CPUs. Where CPUs have gone offline since it was
+    /// asked for, it is all that are left.
     pub fn in_force(&self, nr_cpus: u32) -> Option<Headroom> {
         self.0
             .in_force(nr_cpus)
@@ -169,18 +167,17 @@ impl Demand {
             })
     }
 
-    /// Whether any group asks for headroom.
     #[must_use]
     pub fn has_headroom(&self) -> bool {
         self.0.in_force(1).is_some()
     }
 
-    /// The largest headroom in the other form, which is not in force.
+    /// Returns the largest headroom in the other form, which is not in force.
     pub fn overruled(&self, nr_cpus: u32) -> Option<Headroom> {
         self.0.overruled(nr_cpus).map(Into::into)
     }
 
-    /// The tolerance in force; the default where no group has brought one.
+    /// Returns the tolerance in force; the default where no group has brought one.
     pub fn tolerance(&self) -> Tolerance {
         let core::Tolerance {
             runtime_ns,
@@ -192,9 +189,9 @@ impl Demand {
         }
     }
 
-    /// Replaces headroom and tolerance of a batch group by those in force, for people. Without
-    /// a headroom in force the group keeps its own. The default tolerance is left
-    /// out where the group names none.
+    /// Replaces headroom and tolerance of a batch group by those in force, for people. Without a
+    /// headroom in force the group keeps its own. The default tolerance is left out where the group
+    /// names none.
     pub fn show_on(&self, knobs: &mut Knobs, nr_cpus: u32) {
         let Some(headroom) = self.in_force(nr_cpus) else {
             return;

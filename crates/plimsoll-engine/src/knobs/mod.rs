@@ -1,7 +1,7 @@
 //! Knobs that a user can set, and their textual forms.
 //!
-//! One type a knob, with its range checked where it is made. The same words
-//! serve the command line, the configuration file and every other reader.
+//! One type a knob, with its range checked where it is made. The same words serve the command line,
+//! the configuration file and every other reader.
 
 mod bandwidth;
 mod cap;
@@ -27,31 +27,23 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Knobs {
-    /// Rank of the group among all work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<Class>,
-    /// Nice level of the group's tasks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nice: Option<Nice>,
-    /// Weight against sibling groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<Weight>,
-    /// Runtime per period.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<Quota>,
-    /// Unused quota that may be saved up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<Burst>,
-    /// Hard cap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cap: Option<Cap>,
-    /// Soft cap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub soft_cap: Option<SoftCap>,
-    /// Half-life of the usage rate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub half_life: Option<HalfLife>,
-    /// Caps hold for each task by itself, not for all together.
+    /// Whether caps hold for each task by itself, not for all together.
     #[serde(default)]
     pub per_task: bool,
     /// Idle CPU to keep while the group runs.
@@ -60,22 +52,21 @@ pub struct Knobs {
     /// Runtime that all batch work together is allowed despite the headroom.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tolerance: Option<Tolerance>,
-    /// The most of any one CPU.
+    /// Largest share of any one CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_limit: Option<CpuLimit>,
-    /// Preemption of the whole machine is full while the group exists, so that it delays other work
-    /// less.
+    /// Whether preemption of the whole machine is full while the group exists, so that the group
+    /// delays other work less.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub host_tuning: bool,
 }
 
 impl Knobs {
-    /// Returns true if no knob is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Returns true if there is a hard or a soft cap.
+    /// Returns whether there is a hard or a soft cap.
     pub fn has_cap(&self) -> bool {
         self.cap.is_some() || self.soft_cap.is_some()
     }
@@ -102,7 +93,7 @@ impl Knobs {
     /// Checks that a headroom is within the CPUs that there are.
     ///
     /// # Errors
-    /// When more are asked for: no batch work could run.
+    /// When the headroom is more: no batch work could run.
     pub fn check_cpus(&self, nr_cpus: u32) -> Result<(), KnobError> {
         match self.headroom {
             Some(Headroom::Cpus(cpus)) if cpus > nr_cpus => Err(KnobError::new(
@@ -118,7 +109,7 @@ impl Knobs {
     /// Checks constraints between knobs: that dependent knobs are set together, and sums.
     ///
     /// # Errors
-    /// Names the first knob that has no use as it stands.
+    /// Names the first knob that has no effect as it stands.
     pub fn check(&self) -> Result<(), KnobError> {
         let needs = |knob, value: String, other: &str| {
             Err(KnobError::new(
@@ -162,7 +153,7 @@ impl Knobs {
     }
 }
 
-/// For people, on one line: `class=batch cap=50%`, or `none`.
+/// Formats the knobs for people, on one line: `class=batch cap=50%`, or `none`.
 impl fmt::Display for Knobs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let values = [
@@ -191,12 +182,11 @@ impl fmt::Display for Knobs {
     }
 }
 
-/// Implements serde through `FromStr` and `Display`, so that files and JSON
-/// use the same text as the command line.
-/// Reads a value from its text; a number is as good as the text of it.
+/// Reads a value from its text, for serde; a number counts as its text. Files and JSON use the same
+/// text as the command line.
 ///
 /// # Errors
-/// The value's own for a text that is not allowed, and of the format for another type.
+/// The error of the value for a text that is not allowed, or of the format for another type.
 pub fn from_word<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: serde::Deserializer<'de>,

@@ -1,36 +1,31 @@
 //! Numbers with units, as users write them.
 //!
-//! Everything is parsed from decimal text into integers; no floating point,
-//! so that `0.1ms` is exactly 100,000 ns and `NaN` is just not a number.
+//! Everything is parsed from decimal text into integers, without floating point, so that `0.1ms` is
+//! exactly 100,000 ns and `NaN` is just not a number.
 
-/// Nanoseconds per second.
 pub const NSEC_PER_SEC: u64 = 1_000_000_000;
 /// Nanoseconds per microsecond, the unit of the kernel's cgroup files.
 pub const NSEC_PER_USEC: u64 = 1_000;
-/// Parts per million that make a whole.
+/// Number of parts per million in a whole.
 pub const PPM: u64 = 1_000_000;
 
 /// Reason why a text is no number with a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UnitError {
-    /// Nothing was written.
     Empty,
-    /// It does not start with digits.
+    /// No digits at the start, or a misplaced point.
     NotANumber,
-    /// It starts with a minus sign.
     Negative,
-    /// There is no unit behind the number.
     NoUnit,
-    /// The unit is not one of those allowed.
     UnknownUnit,
-    /// It is finer than the smallest step.
+    /// Number finer than the smallest step.
     TooFine,
-    /// It does not fit.
+    /// Number that does not fit the integer.
     TooLarge,
 }
 
 impl UnitError {
-    /// The problem as the middle of a sentence.
+    /// Describes the problem as the middle of a sentence.
     pub fn problem(self) -> &'static str {
         match self {
             Self::Empty => "is empty",
@@ -63,7 +58,7 @@ fn split(text: &str) -> Result<(&str, &str, &str), UnitError> {
     Ok((whole, fraction, unit.trim_start()))
 }
 
-/// `whole.fraction` in steps of `1 / scale`.
+/// Computes `whole.fraction` in steps of `1 / scale`.
 fn scaled(whole: &str, fraction: &str, scale: u64) -> Result<u64, UnitError> {
     let whole: u64 = whole.parse().map_err(|_| UnitError::TooLarge)?;
     let mut total = whole.checked_mul(scale).ok_or(UnitError::TooLarge)?;
@@ -78,10 +73,7 @@ fn scaled(whole: &str, fraction: &str, scale: u64) -> Result<u64, UnitError> {
     Ok(total)
 }
 
-/// A duration such as `600ms`, `1.5s`, `250us`, `100µs`, `40ns`, in nanoseconds.
-///
-/// # Errors
-/// Describes the error in `text`.
+/// Parses a duration such as `600ms`, `1.5s`, `250us`, `100µs`, `40ns`, in nanoseconds.
 pub fn duration_ns(text: &str) -> Result<u64, UnitError> {
     let (whole, fraction, unit) = split(text.trim())?;
     let scale = match unit {
@@ -95,10 +87,7 @@ pub fn duration_ns(text: &str) -> Result<u64, UnitError> {
     scaled(whole, fraction, scale)
 }
 
-/// A percentage such as `30%` or `12.5%`, in ppm of one whole.
-///
-/// # Errors
-/// Describes the error in `text`.
+/// Parses a percentage such as `30%` or `12.5%`, in ppm of one whole.
 pub fn percent_ppm(text: &str) -> Result<u64, UnitError> {
     let (whole, fraction, unit) = split(text.trim())?;
     match unit {
@@ -108,10 +97,7 @@ pub fn percent_ppm(text: &str) -> Result<u64, UnitError> {
     }
 }
 
-/// A number of CPUs such as `2cpus`, `1cpu` or `1.5cpus`, in ppm of one CPU.
-///
-/// # Errors
-/// Describes the error in `text`.
+/// Parses a number of CPUs such as `2cpus`, `1cpu` or `1.5cpus`, in ppm of one CPU.
 pub fn cpus_ppm(text: &str) -> Result<u64, UnitError> {
     let (whole, fraction, unit) = split(text.trim())?;
     match unit {
@@ -121,7 +107,7 @@ pub fn cpus_ppm(text: &str) -> Result<u64, UnitError> {
     }
 }
 
-/// `duration_ns` the other way round: the shortest exact form.
+/// Formats a duration for [`duration_ns`], in the shortest exact form.
 pub fn show_duration(nanoseconds: u64) -> String {
     if nanoseconds == 0 {
         return "0s".into();
@@ -138,17 +124,17 @@ pub fn show_duration(nanoseconds: u64) -> String {
     format!("{nanoseconds}ns")
 }
 
-/// `percent_ppm` the other way round.
+/// Formats a percentage for [`percent_ppm`].
 pub fn show_percent(ppm: u64) -> String {
     format!("{}%", show_scaled(ppm, PPM / 100))
 }
 
-/// `cpus_ppm` the other way round.
+/// Formats a number of CPUs for [`cpus_ppm`].
 pub fn show_cpus(ppm: u64) -> String {
     format!("{}cpus", show_scaled(ppm, PPM))
 }
 
-/// `value / scale` in decimal, without trailing zeros. `scale`: a power of ten.
+/// Formats `value / scale` in decimal, without trailing zeros. `scale`: a power of ten.
 fn show_scaled(value: u64, scale: u64) -> String {
     let rest = value % scale;
     if rest == 0 {

@@ -6,15 +6,14 @@ use super::{Fidelity, How, Mechanisms, approximate, impossible};
 use crate::host::Capabilities;
 use crate::knobs::{Burst, Class, Headroom, Knobs};
 
-/// The hint for a knob that the stock kernel does not have.
+/// Hint for a knob that the stock kernel does not have.
 const SCHED_EXT_ONLY: &str =
     "only a sched_ext scheduler can (Linux 6.18 and later): --enforcer sched-ext";
 
-/// The loss of a service beside batch work without the guard, by docs/stock-kernels.md.
+/// Loss of a service beside batch work without the guard, by docs/stock-kernels.md.
 const UNGUARDED: &str = "; there is no guard, which takes root and a kernel with BTF: a service \
                          beside it has up to several times its p99, as `plimsoll doctor` shows";
 
-/// One group on stock knobs.
 pub(super) struct StockKnobs<'a> {
     pub host: &'a Capabilities,
     pub knobs: &'a Knobs,

@@ -1,8 +1,8 @@
 //! Selects the mechanism that enforces each knob on this host, and states its loss.
 //!
-//! Computed from a group's knobs and the host's capabilities; `doctor` and `--dry-run`
-//! print it. No knob is silently dropped: a knob that cannot be enforced is an error,
-//! unless the user passed `--best-effort`.
+//! The plan is computed from a group's knobs and the host's capabilities; `doctor` and `--dry-run`
+//! print it. No knob is silently dropped: a knob that cannot be enforced is an error, unless the
+//! user passed `--best-effort`.
 
 mod cgroup;
 mod sched_ext;
@@ -16,15 +16,12 @@ use crate::knobs::{Burst, Class, Headroom, Knobs};
 use cgroup::StockKnobs;
 use sched_ext::Scheduler;
 
-/// Fidelity with which a knob is enforced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "fidelity")]
 pub enum Fidelity {
-    /// Enforced as specified.
     Exact,
     /// Enforced with a loss, which is reported.
     Approximate {
-        /// Description of the loss.
         loss: String,
     },
     /// Not enforceable on this host.
@@ -34,26 +31,18 @@ pub enum Fidelity {
     },
 }
 
-/// One knob of one group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PlanItem {
-    /// The group's name.
     pub group: String,
-    /// The knob's name.
     pub knob: &'static str,
-    /// Its value as text.
     pub value: String,
-    /// Mechanism that enforces it.
     pub mechanism: String,
-    /// Fidelity of the mechanism.
     #[serde(flatten)]
     pub fidelity: Fidelity,
 }
 
-/// Plan of a group on this host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Plan {
-    /// Every knob of every group.
     pub items: Vec<PlanItem>,
     #[serde(skip)]
     has_burst: bool,
@@ -62,10 +51,10 @@ pub struct Plan {
     pub warnings: Vec<String>,
 }
 
-/// The whole machine.
+/// Headroom of the whole machine.
 const PPM_ALL: u32 = 1_000_000;
 
-/// A burst above the quota, which the stock kernel refuses.
+/// Returns whether the burst is above the quota, which the stock kernel refuses.
 fn exceeds_quota(knobs: &Knobs) -> bool {
     let quota_ns = knobs.quota.and_then(|quota| quota.quota_ns);
     matches!((knobs.burst, quota_ns), (Some(burst), Some(quota_ns)) if burst.burst_ns > quota_ns)
@@ -73,7 +62,7 @@ fn exceeds_quota(knobs: &Knobs) -> bool {
 
 impl Plan {
     /// Plans every knob of a group for a host with these capabilities. `is_scheduled`: the BPF
-    /// scheduler enforces them; else stock knobs do.
+    /// scheduler enforces the knobs; else stock knobs do.
     ///
     /// # Errors
     /// Names the first knob, or the name, that cannot be used.
@@ -97,8 +86,7 @@ impl Plan {
     /// Checks that the plan may be carried out.
     ///
     /// # Errors
-    /// Names the first knob that this host cannot enforce, unless
-    /// `best_effort`.
+    /// Names the first knob that this host cannot enforce, unless `best_effort`.
     pub fn check(&self, best_effort: bool) -> Result<()> {
         for item in &self.items {
             if let (Fidelity::Impossible { reason }, false) = (&item.fidelity, best_effort) {
@@ -112,8 +100,8 @@ impl Plan {
         Ok(())
     }
 
-    /// Returns a group's knobs without those that this host cannot enforce; some of them
-    /// are reduced instead of dropped.
+    /// Returns a group's knobs without those that this host cannot enforce; some of them are
+    /// reduced instead of dropped.
     pub fn enforceable(&self, group: &str, knobs: &Knobs) -> Knobs {
         let mut left = knobs.clone();
         let impossible = |item: &&PlanItem| {
@@ -135,7 +123,7 @@ impl Plan {
     }
 }
 
-/// The most burst that the stock kernel takes.
+/// Returns the burst, cut to the most that the stock kernel takes.
 fn burst_within_quota(knobs: &Knobs) -> Option<Burst> {
     let quota_ns = knobs.quota?.quota_ns?;
     Some(Burst {
@@ -152,7 +140,6 @@ fn disturbance(knobs: &Knobs) -> Option<String> {
     ))
 }
 
-/// Mechanism and fidelity of a knob.
 type How = (String, Fidelity);
 
 /// Mechanisms of one kernel interface.
@@ -182,7 +169,6 @@ fn impossible(reason: impl Into<String>) -> Fidelity {
     }
 }
 
-/// Plans one group.
 fn items(group: &str, knobs: &Knobs, mechanisms: &dyn Mechanisms) -> Vec<PlanItem> {
     let mut items = Vec::new();
     let mut add = |knob, value: Option<String>, how: &dyn Fn() -> How| {

@@ -4,7 +4,6 @@ use super::{Fidelity, How, Mechanisms, impossible};
 use crate::host::Capabilities;
 use crate::knobs::{Burst, Class, Headroom};
 
-/// One group in the BPF scheduler.
 pub(super) struct Scheduler<'a> {
     pub host: &'a Capabilities,
 }

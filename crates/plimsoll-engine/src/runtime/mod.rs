@@ -15,17 +15,17 @@ use crate::error::{EngineError, Result};
 pub use ownership::Ownership;
 pub use shared::Shared;
 
-/// Names another runtime folder; for tests.
+/// Environment variable with the path of another runtime folder; for tests.
 pub const RUNTIME_VARIABLE: &str = "PLIMSOLL_RUNTIME_DIR";
 
-/// The folder in which a user's owner keeps its files.
+/// Folder in which a user's owner keeps its files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuntimeFolder {
     path: PathBuf,
 }
 
 impl RuntimeFolder {
-    /// The runtime folder of this user: `/run/plimsoll` for root, else below
+    /// Returns the runtime folder of this user: `/run/plimsoll` for root, else below
     /// `XDG_RUNTIME_DIR`. Nothing is created yet.
     pub fn of_this_user() -> Self {
         let path = named().unwrap_or_else(|| {
@@ -34,7 +34,7 @@ impl RuntimeFolder {
                 return "/run/plimsoll".into();
             }
             let folder = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-            // The specification of the variable has a relative one ignored.
+            // The specification of the variable says to ignore a relative path.
             match folder.filter(|folder| folder.is_absolute()) {
                 Some(folder) => folder.join("plimsoll"),
                 None => format!("/tmp/plimsoll-{uid}").into(),
@@ -43,18 +43,16 @@ impl RuntimeFolder {
         Self::at(path)
     }
 
-    /// The runtime folder of root, where any user finds the daemon's socket:
+    /// Returns the runtime folder of root, where any user finds the daemon's socket:
     /// `/run/plimsoll`.
     pub fn of_this_host() -> Self {
         Self::at(named().unwrap_or_else(|| "/run/plimsoll".into()))
     }
 
-    /// A runtime folder at `path`.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -66,10 +64,10 @@ impl RuntimeFolder {
         }
     }
 
-    /// Creates it, for this user alone.
+    /// Creates the folder, for this user alone.
     ///
     /// # Errors
-    /// When it cannot be created, or is somebody else's.
+    /// When the folder cannot be created, or belongs to another user.
     pub fn create(&self) -> Result<()> {
         os::create_private_folders(&self.path).map_err(|e| self.failed(e))?;
         let found = os::look_at_link(&self.path).map_err(|e| self.failed(e))?;
@@ -80,35 +78,33 @@ impl RuntimeFolder {
         Ok(())
     }
 
-    /// Allows all users to open files in the folder by name, as clients of a daemon's
-    /// socket must. Other users cannot list it, and all other files in it are private to
-    /// its user.
+    /// Allows all users to open files in the folder by name, as clients of a daemon's socket must.
+    /// Other users cannot list it, and all other files in it are private to its user.
     ///
     /// # Errors
-    /// When it is not there or somebody else's.
+    /// When the folder does not exist or belongs to another user.
     pub fn open_to_clients(&self) -> Result<()> {
         let permissions = fs::Permissions::from_mode(0o711);
         fs::set_permissions(&self.path, permissions).map_err(|e| self.failed(e))
     }
 }
 
-/// The folder that [`RUNTIME_VARIABLE`] names. A relative path is that of this process: the owner
-/// that it starts is in another folder.
+/// Returns the folder that [`RUNTIME_VARIABLE`] names. A relative path is made absolute here,
+/// because the owner that this process starts works in another folder.
 fn named() -> Option<PathBuf> {
     let named = std::env::var_os(RUNTIME_VARIABLE).filter(|named| !named.is_empty())?;
     Some(std::path::absolute(&named).unwrap_or_else(|_| named.into()))
 }
 
-/// Temporary name of a file until it is complete: its own name with a suffix, so
-/// that no two files share it.
+/// Temporary name of a file until it is complete: its own name with a suffix, so that no two files
+/// share it.
 pub(crate) fn temporary(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     name.into()
 }
 
-/// Renames a damaged file, so that Plimsoll does not read it again. Returns the new
-/// path.
+/// Renames a damaged file, so that Plimsoll does not read it again. Returns the new path.
 pub(crate) fn set_aside(path: &Path) -> io::Result<PathBuf> {
     let mut name = path.as_os_str().to_owned();
     name.push(".damaged");
@@ -117,13 +113,10 @@ pub(crate) fn set_aside(path: &Path) -> io::Result<PathBuf> {
     Ok(aside)
 }
 
-/// Replaces a file by the JSON of `value` in one step.
-///
-/// # Errors
-/// When the folder is not writable.
+/// Replaces a file by the JSON of `value` in one step. `sync`: waits for the disk before that.
 pub fn write_atomically(path: &Path, value: &impl Serialize, sync: bool) -> io::Result<()> {
     let temporary = temporary(path);
-    // Whole: the writer of serde_json calls the kernel for each quote and comma.
+    // Formatted as a whole: the writer of serde_json calls the kernel for each quote and comma.
     let text = serde_json::to_string(value)?;
     let replaced = replace(path, &temporary, &text, sync);
     if replaced.is_err() {

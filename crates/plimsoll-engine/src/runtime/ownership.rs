@@ -9,20 +9,20 @@ use nix::fcntl::{FcntlArg, fcntl};
 use crate::error::Result;
 use plimsoll_cgroupfs::{CgroupError, Hierarchy};
 
-/// The right to decide and to write below the base of a hierarchy. The kernel frees it with the
+/// Right to decide and to write below the base of a hierarchy. The kernel frees it with the
 /// process, however that ends.
 ///
-/// It is a lock on the base's `cgroup.procs`, so that processes of containers that share the
-/// tree see each other, whatever other folders they have. The lock requires a file open for
-/// writing, so a process without write access to the tree cannot block an owner. (`flock` on
-/// the folder would allow any process to do so.)
+/// It is a lock on the base's `cgroup.procs`, so that processes of containers that share the tree
+/// see each other, whatever other folders they have. The lock requires a file open for writing, so
+/// a process without write access to the tree cannot block an owner. (`flock` on the folder would
+/// allow any process to do so.)
 #[derive(Debug)]
 pub struct Ownership {
     _file: File,
 }
 
 impl Ownership {
-    /// Takes it. `None`: another process has it.
+    /// Takes the ownership. `None`: another process has it.
     ///
     /// # Errors
     /// When the tree is not writable.
@@ -45,10 +45,6 @@ impl Ownership {
         }
     }
 
-    /// Opens the file of the lock.
-    ///
-    /// # Errors
-    /// When the tree is not writable.
     pub(crate) fn open(hierarchy: &Hierarchy) -> Result<File> {
         let path = Self::path(hierarchy);
         let file = OpenOptions::new().write(true).open(&path);

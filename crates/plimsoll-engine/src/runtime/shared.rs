@@ -18,15 +18,15 @@ pub struct Shared {
     /// Folders of parent groups that were created. Removed once empty.
     #[serde(default)]
     pub created: Vec<PathBuf>,
-    /// `cgroup.subtree_control` files to which `+cpu` was written, where it was not before. Taken
+    /// Files `cgroup.subtree_control` to which `+cpu` was written, where it was not before. Taken
     /// back when the last group has gone, the last first: a limit below would go with the
     /// controller.
     #[serde(default)]
     pub enabled: Vec<PathBuf>,
-    /// The inodes of the cgroups whose files these are: later ones of their paths are others'.
+    /// Inodes of the cgroups of these files: later cgroups of the same paths belong to others.
     #[serde(default)]
     pub inodes: BTreeMap<PathBuf, u64>,
-    /// The boot in which it was written. `None`: the kernel does not tell.
+    /// Boot in which the record was written. `None`: the kernel does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<String>,
 }
@@ -40,7 +40,7 @@ impl Shared {
         self.boot.is_some() && self.boot != journal::boot_id()
     }
 
-    /// Notes that a controller is about to be switched on.
+    /// Adds a controller that is about to be switched on, with the inode of its cgroup.
     fn enable(&mut self, path: &Path) {
         if self.enabled.iter().any(|known| known == path) {
             return;
@@ -52,7 +52,7 @@ impl Shared {
         self.enabled.push(path.to_owned());
     }
 
-    /// Returns true if a file still belongs to the recorded cgroup.
+    /// Returns whether a file still belongs to the recorded cgroup.
     fn is_the_same(&self, path: &Path) -> bool {
         let found = path.parent().and_then(|folder| os::look(folder).ok());
         let known = self.inodes.get(path);
@@ -61,7 +61,6 @@ impl Shared {
 }
 
 impl RuntimeFolder {
-    /// Path of the record shared by all journals.
     pub(super) fn shared_file(&self) -> PathBuf {
         self.path.join("shared.json")
     }
@@ -79,7 +78,7 @@ impl RuntimeFolder {
     /// Reads the record shared by all journals; empty if it is of another boot.
     ///
     /// # Errors
-    /// When it is there but cannot be read.
+    /// When the record exists but cannot be read.
     pub fn shared(&self) -> Result<Shared> {
         let shared = self.read_shared()?;
         Ok(if shared.is_of_another_boot() {
@@ -99,7 +98,7 @@ impl RuntimeFolder {
     /// another boot. Returns a message for the user.
     ///
     /// # Errors
-    /// When it cannot be read, renamed or removed.
+    /// When the record cannot be read, renamed or removed.
     pub fn mend_shared(&self) -> Result<Option<String>> {
         self.remove_temporary();
         match self.read_shared() {
@@ -127,7 +126,7 @@ impl RuntimeFolder {
     /// Writes the record shared by all journals, and syncs it to disk.
     ///
     /// # Errors
-    /// When it cannot be written: then nothing may be changed.
+    /// When the record cannot be written: then nothing may be changed.
     pub fn set_shared(&self, mut shared: Shared) -> Result<()> {
         let path = self.shared_file();
         if shared.is_empty() {
@@ -142,10 +141,11 @@ impl RuntimeFolder {
         write_atomically(&path, &shared, true).map_err(|e| self.failed(e))
     }
 
-    /// Writes down that controllers are about to be switched on, and parents to be created.
+    /// Records controllers that are about to be switched on, and parents that are about to be
+    /// created.
     ///
     /// # Errors
-    /// When it cannot be written: then nothing may be changed.
+    /// When the record cannot be written: then nothing may be changed.
     pub fn share(&self, enabled: &[PathBuf], created: &[PathBuf]) -> Result<()> {
         if enabled.is_empty() && created.is_empty() {
             return Ok(());
@@ -158,7 +158,7 @@ impl RuntimeFolder {
         self.set_shared(shared)
     }
 
-    /// Removes parents in which no group is any more.
+    /// Removes parents that hold no group any more.
     ///
     /// # Errors
     /// When the shared file cannot be read or written.

@@ -1,4 +1,4 @@
-//! Putting things back as they were found.
+//! Undo of recorded changes.
 
 mod nice;
 mod recover;
@@ -23,10 +23,9 @@ use crate::own_groups::may_be_own;
 use crate::runtime::temporary;
 use crate::tasks;
 
-/// A group that keeps forking is chased for this long.
+/// Time for which a group that keeps forking is chased.
 const EVACUATION_MAX: Duration = Duration::from_secs(10);
 
-/// Result of an undo.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UndoReport {
     /// Groups and targets that are as they were.
@@ -36,7 +35,6 @@ pub struct UndoReport {
 }
 
 impl UndoReport {
-    /// Adds the result of another undo.
     pub fn extend(&mut self, more: Self) {
         self.undone.extend(more.undone);
         self.problems.extend(more.problems);
@@ -50,9 +48,9 @@ impl UndoReport {
     }
 }
 
-/// Undoes entries: first the values of files and tasks, then all others in reverse
-/// order. Returns false if the kernel refused a value: it may accept the value later,
-/// once limits of other cgroups have changed, or its file is there again.
+/// Undoes entries: first the values of files and tasks, then all others in reverse order. Returns
+/// `false` if the kernel refused a value: it may accept the value later, once limits of other
+/// cgroups have changed, or its file is there again.
 pub fn undo_entries(entries: &[Entry], report: &mut UndoReport) -> bool {
     let Restores {
         files,
@@ -77,7 +75,7 @@ pub fn undo_entries(entries: &[Entry], report: &mut UndoReport) -> bool {
     }
     let members = members(entries);
     for entry in others.iter().rev() {
-        // One that somebody else has moved on since stays there.
+        // A process that somebody else has moved on since stays there.
         let is_elsewhere = match (entry, &members) {
             (Entry::Move { pid, .. }, Some(members)) => !members.contains(pid),
             _ => false,
@@ -89,8 +87,8 @@ pub fn undo_entries(entries: &[Entry], report: &mut UndoReport) -> bool {
     is_done
 }
 
-/// The processes of all cgroups that were created or taken; `None`: none were, or no process was
-/// moved.
+/// Finds the processes of all cgroups that were created or taken; `None`: none were, or no process
+/// was moved.
 fn members(entries: &[Entry]) -> Option<HashSet<i32>> {
     let is_move = |entry: &Entry| matches!(entry, Entry::Move { .. });
     if !entries.iter().any(is_move) {
@@ -140,7 +138,7 @@ fn undo_entry(entry: &Entry, report: &mut UndoReport) {
             match tasks::find_start_time(*pid) {
                 Ok(found) if found == *start_time => report.note(move_back(from, *pid)),
                 Ok(_) | Err(EngineError::NoTarget { .. }) => {}
-                // It stays, because another process may have its pid by now.
+                // The process stays, because another one may have its pid by now.
                 Err(error) => report.problems.push(error.to_string()),
             }
         }
@@ -158,13 +156,13 @@ fn undo_entry(entry: &Entry, report: &mut UndoReport) {
     }
 }
 
-/// Returns the choice in brackets of a text that lists all.
+/// Returns the choice in brackets of a text that lists all choices.
 pub(crate) fn chosen(text: &str) -> Option<&str> {
     let mut words = text.split_whitespace();
     words.find_map(|word| word.strip_prefix('(')?.strip_suffix(')'))
 }
 
-/// Has a file choose `old`, if `new` is chosen.
+/// Makes a file choose `old` again, if `new` is chosen.
 fn choose_again(path: &Path, old: &str, new: &str, report: &mut UndoReport) -> Result<()> {
     let text = read_text(path)?;
     let now = chosen(&text).unwrap_or_default();
@@ -204,8 +202,8 @@ fn remove_pins(folder: &Path) -> Result<()> {
     os::remove_folder(folder).map_err(failed)
 }
 
-/// Moves a process to where it was, or, if that cgroup is gone, to the
-/// nearest one above it that is left.
+/// Moves a process back to its cgroup, or, if that is gone, to the nearest one above it that is
+/// left.
 pub(crate) fn move_back(folders: &[PathBuf], pid: i32) -> Result<()> {
     for folder in folders {
         move_to_nearest(folder, pid)?;
@@ -213,9 +211,8 @@ pub(crate) fn move_back(folders: &[PathBuf], pid: i32) -> Result<()> {
     Ok(())
 }
 
-/// Moves a process to a cgroup, or to the nearest one above it that takes
-/// it: v2 refuses processes where children have controllers, except at the
-/// root. Groups of ours that happen to be above are no place to stay.
+/// Moves a process to a cgroup, or to the nearest one above that takes it: v2 refuses processes
+/// where children have controllers, except at the root. Groups of ours above are skipped.
 fn move_to_nearest(folder: &Path, pid: i32) -> Result<()> {
     let above = folder.ancestors().skip(1).filter(|path| !may_be_own(path));
     let mut first_error = None;
@@ -236,8 +233,8 @@ fn move_to_nearest(folder: &Path, pid: i32) -> Result<()> {
     first_error.map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// v2: whether a process would make a cgroup the root of a threaded subtree, so that the cgroups in
-/// it take no processes any more.
+/// Returns whether a process would make a v2 cgroup the root of a threaded subtree, so that the
+/// cgroups in it take no processes any more.
 pub(crate) fn would_harm(folder: &Path) -> bool {
     // The root has no type, and a threaded subtree is one already. With a controller that is not
     // for threads, such as memory, the kernel refuses the process anyway.
@@ -249,8 +246,8 @@ pub(crate) fn would_harm(folder: &Path) -> bool {
     is_domain && gives_any() && !below(folder).is_empty()
 }
 
-/// Moves everything that runs in a group, or in groups below it, elsewhere
-/// and removes them.
+/// Moves all processes of a group, and of groups below it, to `evacuate_to`, and removes these
+/// groups.
 pub(crate) fn remove_group(folder: &Path, evacuate_to: Option<&Path>) -> Result<()> {
     let deadline = os::now() + EVACUATION_MAX;
     loop {
@@ -273,7 +270,6 @@ pub(crate) fn remove_group(folder: &Path, evacuate_to: Option<&Path>) -> Result<
     }
 }
 
-/// The folders of the cgroups directly below one.
 fn below(folder: &Path) -> Vec<PathBuf> {
     let found = os::list(folder).unwrap_or_default().into_iter();
     let folders = found.filter(|found| found.is_folder);
@@ -286,7 +282,7 @@ fn evacuate(folder: &Path, target: &Path) -> Result<()> {
     }
     let text = match read_text(&folder.join("cgroup.procs")) {
         Ok(text) => text,
-        // Gone, or threaded: then the domain above lists its processes.
+        // The cgroup is gone, or threaded: then the domain above lists its processes.
         Err(_) => return Ok(()),
     };
     for pid in text.lines().filter_map(|line| line.parse().ok()) {
@@ -303,8 +299,8 @@ fn remove_tree(folder: &Path) -> std::io::Result<()> {
 }
 
 /// Undoes a whole journal and removes it. The journal stays for the next attempt while one of its
-/// groups still exists or the kernel refuses a value. A damaged journal is undone as far as
-/// it is valid, and set aside.
+/// groups still exists or the kernel refuses a value. A damaged journal is undone as far as it is
+/// valid, and set aside.
 ///
 /// # Errors
 /// When the journal cannot be read or removed.
@@ -361,7 +357,7 @@ mod tests {
         let entries = [Entry::Publish { path }];
         let mut report = UndoReport::default();
         assert!(undo_entries(&entries, &mut report));
-        // It need not be there.
+        // The file need not exist.
         assert!(undo_entries(&entries, &mut report));
         assert_eq!(report, UndoReport::default());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);

@@ -1,5 +1,5 @@
-//! Restores nice levels: of tasks whose level Plimsoll changed, and of the tasks that
-//! these have started since.
+//! Undo of nice levels: of tasks whose level Plimsoll changed, and of the tasks that these have
+//! started since.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::journal::{GroupRestore, TaskRestore};
 use crate::tasks::{self, TaskId};
 
-/// A cgroup whose tasks keep forking is looked at for this long.
+/// Time for which a cgroup whose tasks keep forking is searched.
 const SWEEP_MAX: Duration = Duration::from_secs(2);
 /// Largest number of ancestors searched.
 const GENERATIONS_MAX: usize = 64;
@@ -34,14 +34,13 @@ pub(crate) fn restore_nice(restore: &TaskRestore, report: &mut UndoReport) {
     ));
 }
 
-/// Known tasks of one cgroup, to find the nice level that a task would have without
-/// Plimsoll.
+/// Known tasks of one cgroup, to find the nice level that a task would have without Plimsoll.
 #[derive(Debug)]
 pub(crate) struct Lineage<'a> {
     group: &'a GroupRestore,
-    /// The tasks whose level is in the journal.
+    /// Original levels of the tasks in the journal.
     known: HashMap<TaskId, i32>,
-    /// The tasks of the cgroup.
+    /// Tasks of the cgroup.
     members: HashSet<i32>,
 }
 
@@ -67,8 +66,8 @@ impl<'a> Lineage<'a> {
             .collect();
     }
 
-    /// The level that a task of the cgroup gets back. `None`: the one that it
-    /// has is not from us, or it is in the journal itself.
+    /// Returns the level that a task of the cgroup gets back. `None`: its present level is not from
+    /// us, or the task is in the journal itself.
     fn level_before(&self, tid: i32) -> Option<i32> {
         if self.known.contains_key(&TaskId::of(tid)?) {
             return None;
@@ -76,7 +75,8 @@ impl<'a> Lineage<'a> {
         self.inherited(tid, tasks::nice(tid).ok()?)
     }
 
-    /// The same for one that is not in the journal and has the level `now`.
+    /// Returns the level that a task with the level `now` gets back, if it is not in the journal
+    /// itself. `None`: its level is not from us.
     pub fn inherited(&self, tid: i32, now: i32) -> Option<i32> {
         if !self.group.ours.contains(&now) {
             return None;
@@ -98,9 +98,9 @@ impl<'a> Lineage<'a> {
         self.usual(now)
     }
 
-    /// Returns the level for a task with no known ancestor. `None` if a member of the
-    /// cgroup had the level `now` before, because the task may descend from it and must
-    /// not get a better level than it had.
+    /// Returns the level for a task with no known ancestor. `None` if a member of the cgroup had
+    /// the level `now` before, because the task may descend from it and must not get a better level
+    /// than it had.
     fn usual(&self, now: i32) -> Option<i32> {
         let had_it = |(task, old): (&TaskId, &i32)| *old == now && self.members.contains(&task.tid);
         let is_open = self.known.iter().any(had_it);
@@ -108,9 +108,9 @@ impl<'a> Lineage<'a> {
     }
 }
 
-/// Gives tasks that have inherited a level of ours in a cgroup the one that they
-/// would have without us. `known`: those in the journal, which have theirs back
-/// already. They fork meanwhile: once is not enough.
+/// Gives tasks that have inherited a level of ours in a cgroup the level that they would have
+/// without us. `known`: tasks in the journal, whose levels are restored already. Tasks fork
+/// meanwhile, so the search is repeated until nothing is found.
 pub(crate) fn restore_group(group: &GroupRestore, known: &[TaskRestore], report: &mut UndoReport) {
     report.note(sweep(&mut Lineage::new(group, known)));
 }
@@ -135,8 +135,7 @@ fn sweep(lineage: &mut Lineage<'_>) -> Result<()> {
     }
 }
 
-/// Returns the most common old level of these tasks; of two equally common ones, the
-/// weaker.
+/// Returns the most common old level of these tasks; of two equally common ones, the weaker.
 pub(crate) fn commonest_level(tasks: &[TaskRestore]) -> Option<i32> {
     let mut counts: HashMap<i32, usize> = HashMap::new();
     for restore in tasks {
@@ -187,7 +186,7 @@ mod tests {
             old: 0,
             ours: vec![7],
         };
-        // This one's parent is no member, and has another level.
+        // The parent of this process is no member, and has another level.
         let tid = std::process::id().cast_signed();
         let lineage = |known: &[TaskRestore]| {
             let mut lineage = Lineage::new(&group, known);
@@ -197,7 +196,7 @@ mod tests {
         let two = [restore(1, 0), restore(2, 7)];
         assert_eq!(lineage(&two).inherited(tid, 7), Some(0));
         assert_eq!(lineage(&two).inherited(tid, 5), None);
-        // A member had that level without us, and may be where it is from.
+        // A member had that level without us, and the task may descend from it.
         assert_eq!(lineage(&[restore(1, 7)]).inherited(tid, 7), None);
     }
 }

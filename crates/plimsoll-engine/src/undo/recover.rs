@@ -1,4 +1,4 @@
-//! Undoes changes left behind by owners that have exited.
+//! Undo of changes left behind by owners that have exited.
 
 use std::path::Path;
 
@@ -9,9 +9,9 @@ use crate::error::Result;
 use crate::journal::{self, Journal};
 use crate::runtime::RuntimeFolder;
 
-/// Undoes the journals of owners that have exited and, if `everything`, what belongs to no single
-/// group. A journal that cannot be undone is added to the problems of the report and does not
-/// prevent startup.
+/// Undoes the journals of owners that have exited and, if `everything`, the changes that belong to
+/// no single group. A journal that cannot be undone is added to the problems of the report and does
+/// not prevent startup.
 ///
 /// # Errors
 /// When the runtime folder cannot be read.

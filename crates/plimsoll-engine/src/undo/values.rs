@@ -1,4 +1,4 @@
-//! Putting back the values of kernel files.
+//! Undo of the values of kernel files.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -9,8 +9,8 @@ use super::UndoReport;
 use crate::error::{EngineError, Result};
 use crate::journal::FileRestore;
 
-/// Returns the value of a weight file after the idle mark of its cgroup is cleared;
-/// `None`: `path` is no weight file.
+/// Returns the value of a weight file after the idle mark of its cgroup is cleared; `None`: `path`
+/// is no weight file.
 fn default_weight(path: &Path) -> Option<&'static str> {
     match path.file_name()?.to_str()? {
         "cpu.shares" => Some("1024"),
@@ -23,14 +23,13 @@ fn is_idle_mark(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name == "cpu.idle")
 }
 
-/// Returns true if the kernel currently refuses the value.
+/// Returns whether the kernel currently refuses the value.
 pub(crate) fn is_refused(error: &EngineError) -> bool {
     error.os_error() == Some(libc::EINVAL)
 }
 
-/// Writes the old value of each file. An external change stays, and is added to the
-/// report. Cgroups that are gone are ignored. Returns true if the kernel accepted all
-/// values.
+/// Writes the old value of each file. An external change stays, and is added to the report. Cgroups
+/// that are gone are ignored. Returns whether the kernel accepted all values.
 pub(crate) fn restore_files(files: &[FileRestore], report: &mut UndoReport) -> bool {
     let refused = try_restore_files(files, report);
     let is_done = refused.is_empty();
@@ -40,10 +39,10 @@ pub(crate) fn restore_files(files: &[FileRestore], report: &mut UndoReport) -> b
     is_done
 }
 
-/// Like [`restore_files`], but returns the files that could not be restored for now. The
-/// kernel refuses a quota below the burst, and in version 1 a quota above that of the
-/// parent cgroup, so refused values are retried after the others. Idle marks go first,
-/// because an idle cgroup has no weight.
+/// Restores files like [`restore_files`], but returns those that could not be restored for now. The
+/// kernel refuses a quota below the burst, and in version 1 a quota above that of the parent
+/// cgroup, so refused values are retried after the others. Idle marks go first, because an idle
+/// cgroup has no weight.
 pub(crate) fn try_restore_files<'a>(
     files: &'a [FileRestore],
     report: &mut UndoReport,
@@ -69,7 +68,7 @@ pub(crate) fn try_restore_files<'a>(
     }
 }
 
-/// `marked`: the cgroups whose idle mark was ours to set or clear.
+/// Writes the old value of a file. `marked`: the cgroups whose idle mark was ours to set or clear.
 fn restore_file(
     file: &FileRestore,
     marked: &HashSet<&Path>,

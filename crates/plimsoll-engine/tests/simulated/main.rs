@@ -1,12 +1,13 @@
-//! The owner's engine on a kernel in memory: groups, clients, what others do, refused writes, full
-//! disks, boots, and deaths between any two writes, all from a seed.
+//! The owner's engine on a kernel in memory: groups, clients, actions of others, refused writes,
+//! full disks, boots, and deaths between any two writes, all from a seed.
 //!
-//! After every single write the promises of SPEC 6 are looked at: what is limited stays limited,
-//! with an owner and without. After every clean stop each value is what others left there.
+//! After every single write the promises are checked: a limited process stays limited, with an
+//! owner and without. After every clean stop each value is the one that others left.
 //!
-//! `PLIMSOLL_SEED=N` is the seed of the first world; each has the next. `PLIMSOLL_STEPS=N` makes
-//! more steps, or fewer. A failure prints the seed of its world: with `PLIMSOLL_TRACE=1`, too,
-//! that world alone is repeated, and every step and every write is printed.
+//! `PLIMSOLL_SEED=N` is the seed of the first world; each further world has the next number.
+//! `PLIMSOLL_STEPS=N` makes more steps, or fewer. A failure prints the seed of its world: with
+//! `PLIMSOLL_TRACE=1`, too, that world alone is repeated, and every step and every write is
+//! printed.
 
 mod chance;
 mod shadow;
@@ -29,12 +30,12 @@ use world::{Counts, World, machine_policy};
 const STEPS: u64 = 250_000;
 /// Seed of the first world.
 const SEED: u64 = 0;
-/// As many in each world: one that is young is easier to read.
+/// Number of steps in each world: a failure in a young world is easier to read.
 const STEPS_EACH: u64 = 200;
-/// Worlds have nothing in common.
+/// Number of worlds that run at a time: they have nothing in common.
 const THREADS: u64 = 2;
 
-/// A number from the environment.
+/// Parses a number from the environment.
 fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     Some(
@@ -98,8 +99,8 @@ fn promises_hold_in_every_random_step() {
     counts.check();
 }
 
-/// Runtimes size themselves by the quota of the cgroup that their process is in: that is not the
-/// one that the headroom's controller writes.
+/// Checks the quota that a runtime finds: runtimes size themselves by the quota of the cgroup of
+/// their process, which must not be the one that the headroom controller writes.
 #[test]
 fn processes_of_a_group_with_headroom_find_its_quota_or_none() {
     let path = std::path::Path::new;
@@ -128,7 +129,7 @@ fn processes_of_a_group_with_headroom_find_its_quota_or_none() {
             let place = CpuGroup::at(&hierarchy, place);
             let found = match place.read_cpu_max() {
                 Ok(max) => max.quota_usec,
-                // The controller is not switched on for it.
+                // The controller is not switched on for this cgroup.
                 Err(error) if error.is_gone() => None,
                 Err(error) => panic!("{error}"),
             };
@@ -144,7 +145,8 @@ fn processes_of_a_group_with_headroom_find_its_quota_or_none() {
     }
 }
 
-/// v2 makes a cgroup with processes threaded where the controller is enabled for what is in it.
+/// Checks that v2's threading is avoided: it would happen to a cgroup with processes where the
+/// controller is enabled for the cgroups in it.
 #[test]
 fn a_controller_that_would_make_a_cgroup_threaded_is_refused() {
     let path = std::path::Path::new;
@@ -187,7 +189,7 @@ fn a_controller_that_would_make_a_cgroup_threaded_is_refused() {
     }
 }
 
-/// The same with the promise broken: the test above can fail.
+/// Breaks the promise, to show that the tests above can fail.
 #[test]
 fn a_limit_that_is_lifted_for_one_write_is_noticed() {
     let mut kernel = Kernel::new(Version::V1);

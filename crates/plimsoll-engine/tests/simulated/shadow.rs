@@ -1,27 +1,25 @@
-//! What foreign cgroups hold if there were no Plimsoll: as others have made and written them.
+//! Expected files of foreign cgroups without Plimsoll: as others have made and written them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use plimsoll_cgroupfs::simulated::{self, Kernel};
 
-/// One foreign cgroup.
 #[derive(Debug, Clone)]
 struct Foreign {
     inode: u64,
-    /// The texts that each file may hold: what others wrote since it was last as it should be. Of
-    /// two writers the order is not known to a reader.
+    /// Texts that each file may hold: those that others wrote since the file was last as it should
+    /// be. A reader does not know the order of two writers.
     files: BTreeMap<&'static str, Vec<String>>,
     gives_cpu: Option<bool>,
 }
 
-/// All foreign cgroups.
 #[derive(Debug, Default)]
 pub struct Shadow {
     all: BTreeMap<PathBuf, Foreign>,
 }
 
-/// The files with what they hold in a new cgroup.
+/// Files with their texts in a new cgroup.
 const FILES: [(&str, &str); 8] = [
     ("cpu.max", "max 100000"),
     ("cpu.max.burst", "0"),
@@ -33,7 +31,7 @@ const FILES: [(&str, &str); 8] = [
     ("cpu.idle", "0"),
 ];
 
-/// The texts of a cgroup's files.
+/// Reads the texts of a cgroup's files.
 pub fn texts(kernel: &mut Kernel, path: &Path) -> BTreeMap<&'static str, String> {
     let mut texts = BTreeMap::new();
     for (file, _) in FILES {
@@ -50,7 +48,7 @@ pub fn is_own(path: &Path) -> bool {
 }
 
 impl Shadow {
-    /// All is as it should be now.
+    /// Takes the present state of all cgroups for the expected one.
     pub fn take(&mut self) {
         self.all.clear();
         let mut paths: Vec<PathBuf> =
@@ -61,7 +59,7 @@ impl Shadow {
         }
     }
 
-    /// A cgroup is new, or as it should be now.
+    /// Takes the present state of a cgroup, which may be new, for the expected one.
     pub fn renew(&mut self, path: &Path) {
         if is_own(path) {
             return;
@@ -82,7 +80,8 @@ impl Shadow {
         });
     }
 
-    /// A cgroup was new some time ago, and no other has written to it.
+    /// Expects the defaults in a cgroup that was new some time ago and that no other has written
+    /// to.
     pub fn renew_with_defaults(&mut self, path: &Path) {
         let inode = simulated::with(|kernel| kernel.cgroups().inode(path));
         let files = FILES.map(|(file, text)| (file, vec![text.to_owned()]));
@@ -96,7 +95,8 @@ impl Shadow {
         }
     }
 
-    /// The files of a cgroup are new: it had none, or has none any more.
+    /// Takes the present files of a cgroup for the expected ones, because it had none, or has none
+    /// any more.
     pub fn renew_files(&mut self, path: &Path) {
         let gives_cpu = self.all.get(path).map(|foreign| foreign.gives_cpu);
         self.renew(path);
@@ -105,12 +105,12 @@ impl Shadow {
         }
     }
 
-    /// Others remove a cgroup.
+    /// Forgets a cgroup that others remove.
     pub fn forget(&mut self, path: &Path) {
         self.all.remove(path);
     }
 
-    /// Others have written to a file: all files of the cgroup may hold what is there now.
+    /// Notes a write of others: each file of the cgroup may hold its present text.
     pub fn written(&mut self, path: &Path) {
         let Some(foreign) = self.all.get_mut(path) else {
             return;
@@ -119,7 +119,7 @@ impl Shadow {
             for (file, text) in texts(kernel, path) {
                 foreign.files.entry(file).or_default().push(text);
             }
-            // A mark that is cleared leaves the default.
+            // Clearing a mark leaves the default weight.
             for (file, default) in [("cpu.weight", "100"), ("cpu.shares", "1024")] {
                 if let Some(texts) = foreign.files.get_mut(file) {
                     texts.push(default.to_owned());
@@ -128,7 +128,7 @@ impl Shadow {
         });
     }
 
-    /// Others have given the children of a cgroup the controller, or taken it.
+    /// Notes that others have given the children of a cgroup the controller, or taken it.
     pub fn given(&mut self, path: &Path) {
         if let Some(foreign) = self.all.get_mut(path) {
             foreign.gives_cpu = None;

@@ -1,4 +1,4 @@
-//! The parts of a group that own and foreign groups have in common.
+//! State that own and foreign groups have in common.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::knobs::{Bandwidth, Class, Knobs, Quota};
 use crate::runtime::RuntimeFolder;
 use crate::tasks;
 
-/// The oldest external changes are forgotten beyond this number.
+/// Number of external changes beyond which the oldest are forgotten.
 const EXTERNAL_CHANGES_MAX: usize = 32;
 
 /// State shared by all groups of an enforcer.
@@ -22,14 +22,15 @@ pub(in crate::cgroup) struct Context {
     pub hierarchy: Arc<Hierarchy>,
     pub runtime: RuntimeFolder,
     pub headroom: HeadroomControl,
-    /// Some group demands headroom.
+    /// Whether any group demands headroom.
     pub has_demand: bool,
-    /// The journal of all cgroups of others.
+    /// Journal of all foreign cgroups.
     pub journal: SharedJournal,
 }
 
 impl Context {
-    /// Whether a group yields to the machine's headroom: batch work that stock knobs enforce does.
+    /// Returns whether a group yields to the machine's headroom: batch work that stock knobs
+    /// enforce does.
     pub fn yields(&self, knobs: &Knobs, is_scheduled: bool, is_foreign: bool) -> bool {
         self.has_demand
             && !is_scheduled
@@ -38,7 +39,7 @@ impl Context {
     }
 }
 
-/// Why headroom is not kept from a batch group; `None`: it can be.
+/// Returns the reason why headroom cannot be kept from a batch group; `None`: it can.
 #[must_use]
 pub fn cannot_yield(knobs: &Knobs, is_foreign: bool, version: Version) -> Option<&'static str> {
     if is_foreign && (knobs.quota.is_some() || knobs.cap.is_some()) {
@@ -50,18 +51,17 @@ pub fn cannot_yield(knobs: &Knobs, is_foreign: bool, version: Version) -> Option
     of_tasks.then_some("on cgroup v1 its tasks' limits cannot be inside of one that changes")
 }
 
-/// Number of real-time tasks in a group now.
 pub(super) fn nr_real_time(layout: &Layout) -> u64 {
     tasks::nr_real_time(&threads_below(&layout.top.cpu_file(""), &[]))
 }
 
-/// The parts of a group that do not depend on its origin.
+/// State of a group that does not depend on its origin.
 #[derive(Debug)]
 pub(in crate::cgroup) struct Common {
     pub name: Box<str>,
-    /// Those in force.
+    /// Knobs in force.
     pub knobs: Knobs,
-    /// The BPF scheduler enforces what no file of the kernel holds.
+    /// Whether the BPF scheduler enforces the knobs that no file of the kernel holds.
     pub is_scheduled: bool,
     pub layout: Layout,
     pub loops: Loops,
@@ -89,7 +89,7 @@ impl Common {
         self.external_changes.drain(..surplus);
     }
 
-    /// The group's part in the headroom controller; `None`: it does not yield.
+    /// Describes the group for the headroom controller; `None`: the group does not yield.
     pub fn batch_group(&self) -> Option<BatchGroup> {
         let group = self.layout.layer(Layer::Headroom)?;
         let weight = self.knobs.weight.map(|weight| weight.weight);
@@ -103,7 +103,7 @@ impl Common {
         })
     }
 
-    /// Hands the group to the headroom controller, or takes it away.
+    /// Adds the group to the headroom controller, or removes it.
     pub fn follow_headroom(&self, headroom: &HeadroomControl) {
         match self.batch_group() {
             Some(group) => headroom.add(&group),
@@ -112,8 +112,8 @@ impl Common {
     }
 }
 
-/// The highest quota that the headroom controller may write: v1 refuses a rate above those of the
-/// cgroups around it.
+/// Returns the highest quota that the headroom controller may write: v1 refuses a rate above those
+/// of the cgroups around it.
 fn quota_max_ns(group: &CpuGroup) -> u64 {
     let version = group.hierarchy().version();
     let mut most = Bandwidth {

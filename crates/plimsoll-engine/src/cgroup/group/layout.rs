@@ -1,4 +1,4 @@
-//! Where a group's cgroups are and which limit each of them carries.
+//! Places of a group's cgroups, and the limit that each of them carries.
 //!
 //! ```text
 //! /plimsoll/NAME             normal groups       weight
@@ -7,17 +7,15 @@
 //!          └─ quota └─ cap └─ headroom └─ work
 //! ```
 //!
-//! Background work needs a top-level cgroup: the kernel compares siblings,
-//! so an idle mark inside a normal cgroup yields to that cgroup only. Each
-//! limit of a group has a cgroup of its own, because a cgroup has one quota;
-//! with a single limit, the group itself carries it. The wider limit is
-//! outside: v1 refuses a child's rate above its parent's. On v2 the headroom's
-//! is outside of both.
+//! Background work needs a top-level cgroup: the kernel compares siblings, so an idle mark inside a
+//! normal cgroup yields to that cgroup only. Each limit of a group has a cgroup of its own, because
+//! a cgroup has one quota; with a single limit, the group itself carries it. The wider limit is
+//! outside: v1 refuses a child's rate above its parent's. On v2 the headroom's limit is outside of
+//! both.
 //!
-//! No process is in the headroom's cgroup itself. Its quota is what the controller
-//! grants for a moment, and runtimes take the quota of their own cgroup for what
-//! they may use. They find the quota or cap there on v2; else no limit, in a
-//! cgroup `work` that has none.
+//! No process is in the headroom's cgroup itself. Its quota is a momentary grant of the controller,
+//! and runtimes take the quota of their own cgroup for the time that they may use. On v2 they find
+//! the quota or the cap there; else no limit, in a cgroup `work` that has none.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,10 +27,10 @@ use crate::cgroup::wanted::{Limit, Wanted};
 use crate::knobs::{Bandwidth, Class, Knobs};
 use crate::own_groups::{PARENT_BATCH, PARENT_NORMAL, PREFIX_SOFT};
 
-/// The innermost cgroup of a group with headroom, which has no limit.
+/// Innermost cgroup of a group with headroom, without a limit.
 const WORK: &str = "work";
 
-/// A limit that is made of a quota.
+/// Limit that is made of a quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::cgroup) enum Layer {
     Quota,
@@ -50,24 +48,24 @@ impl Layer {
     }
 }
 
-/// The cgroups of one group.
 #[derive(Debug, Clone)]
 pub(in crate::cgroup) struct Layout {
-    /// The parent that several groups share, where there is one.
+    /// Parent that several groups share; `None`: there is none.
     pub parent: Option<CpuGroup>,
-    /// The group's outermost cgroup.
+    /// Outermost cgroup of the group.
     pub top: CpuGroup,
-    /// Its limits, from the outside in.
+    /// Limits with their cgroups, from the outside in.
     pub layers: Vec<(Layer, CpuGroup)>,
-    /// Where its processes are.
+    /// Cgroup of the processes.
     pub leaf: CpuGroup,
-    /// The background: `top`, or its parent, carries the idle mark.
+    /// Cgroup that carries the idle mark: `top` or its parent; `None`: the group is not in the
+    /// background.
     pub background: Option<CpuGroup>,
 }
 
 impl Layout {
-    /// The layout for `knobs`. `generation` tells a group that is rebuilt
-    /// from what it replaces; 0 at first. `yields`: to the machine's headroom.
+    /// Creates the layout for `knobs`. `generation` distinguishes a rebuilt group from the one that
+    /// it replaces; 0 at first. `yields`: to the machine's headroom.
     pub fn new(
         hierarchy: &Arc<Hierarchy>,
         name: &str,
@@ -116,7 +114,7 @@ impl Layout {
         }
     }
 
-    /// The layout of a cgroup that somebody else made: it carries everything itself.
+    /// Creates the layout of a foreign cgroup, which carries everything itself.
     pub fn of_foreign(group: CpuGroup, knobs: &Knobs, yields: bool) -> Self {
         let is_soft = knobs.soft_cap.is_some() && knobs.class != Some(Class::Batch);
         let carried = wanted_layers(knobs, yields, group.hierarchy().version()).into_iter();
@@ -142,20 +140,20 @@ impl Layout {
         (layers, leaf)
     }
 
-    /// Whether a cgroup is called as those inside of a group, but for the ones of its tasks.
+    /// Returns whether a cgroup has a name of those inside of a group; those of single tasks are
+    /// left out.
     pub fn is_inner(path: &Path) -> bool {
         let limits = [Layer::Quota, Layer::Cap, Layer::Headroom];
         let mut names = limits.iter().map(|limit| limit.folder()).chain([WORK]);
         names.any(|name| path.ends_with(name))
     }
 
-    /// Whether one of its cgroups carries a limit.
+    /// Returns whether a cgroup carries a limit of this group.
     pub fn is_limit(&self, group: &CpuGroup) -> bool {
         let mut limits = self.layers.iter();
         limits.any(|(_, limit)| limit.path() == group.path())
     }
 
-    /// The cgroup that carries a limit.
     pub fn layer(&self, wanted: Layer) -> Option<&CpuGroup> {
         self.layers
             .iter()
@@ -163,8 +161,8 @@ impl Layout {
             .map(|(_, group)| group)
     }
 
-    /// What its cgroups, and a parent in the background, are to have for `knobs`, from the outside
-    /// in.
+    /// Lists the values that the group's cgroups, and a parent in the background, get for `knobs`,
+    /// from the outside in.
     pub fn wanted(&self, knobs: &Knobs) -> Vec<(CpuGroup, Wanted)> {
         let has_soft_cap = self.is_background();
         let top = Wanted {
@@ -214,7 +212,7 @@ impl Layout {
         background.is_some_and(|group| group.path() == self.top.path())
     }
 
-    /// Its own cgroups, from the outside in.
+    /// Lists the group's own cgroups, from the outside in.
     pub fn groups(&self) -> Vec<CpuGroup> {
         let mut groups = vec![self.top.clone()];
         groups.extend(self.layers.iter().map(|(_, group)| group.clone()));
@@ -223,8 +221,8 @@ impl Layout {
         groups
     }
 
-    /// Whether `other` has its processes in the same place under the same
-    /// limits, so that only values differ.
+    /// Returns whether `other` has its processes in the same place under the same limits, so that
+    /// only values differ.
     pub fn same_shape(&self, other: &Self) -> bool {
         let shape = |layout: &Self| -> Vec<(Layer, usize)> {
             layout
@@ -242,14 +240,14 @@ impl Layout {
             && background(self) == background(other)
     }
 
-    /// Where a user finds it, as in `/proc/PID/cgroup`.
+    /// Returns the path that a user sees in `/proc/PID/cgroup`.
     pub fn shown_path(&self) -> PathBuf {
         PathBuf::from("/").join(self.top.path())
     }
 }
 
-/// The limits that a group needs, from the outside in: the widest first, and headroom last on
-/// v1, first on v2.
+/// Lists the limits that a group needs, from the outside in: the widest first, with headroom last
+/// on v1, first on v2.
 fn wanted_layers(knobs: &Knobs, yields: bool, version: Version) -> Vec<Layer> {
     let mut layers = Vec::new();
     if knobs.quota.is_some() {
@@ -270,7 +268,7 @@ fn wanted_layers(knobs: &Knobs, yields: bool, version: Version) -> Vec<Layer> {
     layers
 }
 
-/// The rate of a limit in ppm of one CPU; the highest number for none.
+/// Returns the rate of a limit in ppm of one CPU; the highest number for none.
 fn layer_rate_ppm(layer: Layer, knobs: &Knobs) -> u64 {
     layer_bandwidth(layer, knobs)
         .quota
@@ -278,8 +276,8 @@ fn layer_rate_ppm(layer: Layer, knobs: &Knobs) -> u64 {
         .unwrap_or(u64::MAX)
 }
 
-/// Initial bandwidth of a limit's cgroup. Headroom begins with the least
-/// that the kernel takes: the controller raises it.
+/// Returns the initial bandwidth of a limit's cgroup. Headroom begins with the least that the
+/// kernel takes: the controller raises it.
 pub(super) fn layer_bandwidth(layer: Layer, knobs: &Knobs) -> Bandwidth {
     let wanted = match layer {
         Layer::Quota => knobs.quota.map_or_else(Bandwidth::unlimited, |quota| {
@@ -367,7 +365,7 @@ mod tests {
             };
             wanted.into_iter().map(by_path).collect::<Vec<_>>()
         };
-        // Also a group with a soft cap of its own is below normal work.
+        // A group with a soft cap of its own is below normal work, too.
         let both = wanted(
             r#"{"class": "batch", "soft-cap": "5%", "weight": "50"}"#,
             false,

@@ -1,4 +1,4 @@
-//! The loops that a group needs in user space: soft caps and caps per task.
+//! Loops in user space that a group needs: soft caps and caps per task.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -13,20 +13,20 @@ use crate::enforcer::{PerTaskSample, SoftCapSample};
 use crate::error::Result;
 use crate::knobs::{Bandwidth, HalfLife, Knobs, SoftCap};
 
-/// The loops of one group. Most groups have none.
+/// Loops of one group. Most groups have none.
 #[derive(Debug, Default)]
 pub(in crate::cgroup) struct Loops {
     soft_cap: Option<Box<(SoftCapSettings, SoftCapLoop)>>,
     per_task: Option<Box<PerTaskCaps>>,
 }
 
-/// A soft cap's loop goes on, with its usage rate, while these stay the same.
+/// Settings of a soft cap. While they stay the same, its loop goes on, with its usage rate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct SoftCapSettings {
     cgroup: PathBuf,
     cap: SoftCap,
     half_life: HalfLife,
-    /// Of the group while it is within its cap.
+    /// Weight of the group while it is within its cap.
     weight: u32,
 }
 
@@ -39,7 +39,7 @@ impl Loops {
         *self = Self::default();
     }
 
-    /// Starts the loops of `knobs`. `weight`: of the group while it is within its soft cap.
+    /// Starts the loops of `knobs`. `weight`: the group's weight while it is within its soft cap.
     ///
     /// # Errors
     /// When the usage of the cgroup cannot be read.
@@ -69,10 +69,7 @@ impl Loops {
         Ok(())
     }
 
-    /// Does what falls due; returns when to call again, if ever.
-    ///
-    /// # Errors
-    /// When a cgroup cannot be used.
+    /// Runs the loops that are due. Returns when to call again; `None`: there is no loop.
     pub fn tick(&mut self, now: Instant) -> Result<Option<Instant>> {
         let soft_cap = self.soft_cap.as_mut().map(|running| running.1.tick(now));
         let per_task = self.per_task.as_mut().map(|caps| caps.tick(now));
@@ -90,8 +87,8 @@ impl Loops {
         of_group.or_else(|| per_task.and_then(|caps| caps.soft_cap_sample()))
     }
 
-    /// Whether a task is over its own soft cap, or the group over the one that all its tasks
-    /// share.
+    /// Returns whether a task is over its own soft cap, or the group over the one that all its
+    /// tasks share.
     pub fn is_background(&self, tid: i32) -> bool {
         let of_task = self.per_task.as_ref();
         let of_task = of_task.and_then(|caps| caps.soft_cap_of(tid));
@@ -114,7 +111,7 @@ fn per_task(layout: &Layout, knobs: &Knobs) -> Option<PerTaskCaps> {
     Some(PerTaskCaps::new(layout.leaf.clone(), hard, soft, os::now()))
 }
 
-/// The bandwidth of the innermost limit outside the headroom's.
+/// Returns the bandwidth of the innermost limit outside the headroom's.
 fn outer_bandwidth(layout: &Layout, knobs: &Knobs) -> Bandwidth {
     let mut layers = layout.layers.iter().rev().map(|(layer, _)| *layer);
     let outer = layers.find(|layer| *layer != Layer::Headroom);

@@ -23,7 +23,6 @@ use crate::error::Result;
 use crate::knobs::Knobs;
 use crate::undo::UndoReport;
 
-/// One group.
 #[derive(Debug)]
 pub(super) struct Group {
     pub common: Common,
@@ -33,9 +32,9 @@ pub(super) struct Group {
 /// Origin of the cgroups of a group: own or foreign.
 #[derive(Debug)]
 pub(super) enum Origin {
-    /// Plimsoll, which removes them in the end.
+    /// Plimsoll, which removes the cgroups in the end.
     Own(Box<Own>),
-    /// Another process: undo writes the values that they had.
+    /// Another process: undo writes the values that the cgroups had.
     Foreign(Foreign),
 }
 
@@ -44,26 +43,23 @@ impl Group {
         matches!(self.origin, Origin::Foreign(_))
     }
 
-    /// Its outermost cgroup.
+    /// Returns the outermost cgroup.
     pub fn cgroup(&self) -> &CpuGroup {
         &self.common.layout.top
     }
 
-    /// Those in force.
+    /// Returns the knobs in force.
     pub fn knobs(&self) -> &Knobs {
         &self.common.knobs
     }
 
-    /// Where a user finds it, as in `/proc/PID/cgroup`.
+    /// Returns the path that a user sees in `/proc/PID/cgroup`.
     pub fn shown_path(&self) -> PathBuf {
         self.common.layout.shown_path()
     }
 
-    /// Number of its processes, without those that have ended: a dying one keeps a cgroup
-    /// `populated` for a moment, and whoever sees no process left asks for the group's end.
-    ///
-    /// # Errors
-    /// When the cgroup is gone.
+    /// Returns the number of processes, without those that have ended: a dying one keeps a cgroup
+    /// `populated` for a moment, and a caller that sees no process left asks for the group's end.
     pub fn nr_processes(&self) -> Result<usize> {
         Ok(self.cgroup().all_processes()?.len())
     }
@@ -71,7 +67,7 @@ impl Group {
     /// Replaces the knobs.
     ///
     /// # Errors
-    /// When the kernel refuses; then what was in force is in force, as far as the kernel lets it.
+    /// When the kernel refuses; then the old knobs are in force, as far as the kernel lets them.
     pub fn change(&mut self, knobs: &Knobs, context: &mut Context) -> Result<()> {
         let Self { common, origin } = self;
         let changed = match origin {
@@ -86,16 +82,13 @@ impl Group {
         self.start_loops(context)
     }
 
-    /// Starts what has to run from user space for the knobs.
-    ///
-    /// # Errors
-    /// When a cgroup cannot be read.
+    /// Starts the loops that the knobs need.
     pub fn start_loops(&mut self, context: &Context) -> Result<()> {
         let Self { common, origin } = self;
         common.follow_headroom(&context.headroom);
         let weight = match (common.knobs.weight, origin) {
             (Some(weight), _) => weight.weight,
-            // Only a soft cap's loop needs it.
+            // Only a soft cap's loop needs the weight.
             (None, Origin::Foreign(foreign)) if common.layout.is_background() => {
                 foreign.weight_at_first(common)?
             }
@@ -104,10 +97,6 @@ impl Group {
         common.loops.start(&common.layout, &common.knobs, weight)
     }
 
-    /// Reverts external changes.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
     pub fn reapply(&mut self, context: &mut Context) -> Result<()> {
         match &mut self.origin {
             Origin::Own(own) => own.reapply(&mut self.common, context),
@@ -115,17 +104,14 @@ impl Group {
         }
     }
 
-    /// Moves a process that runs already into the group.
-    ///
-    /// # Errors
-    /// When there is no such process, or the kernel refuses.
+    /// Moves a running process into the group.
     pub fn take_in(&mut self, pid: i32, context: &mut Context) -> Result<()> {
         match &mut self.origin {
             Origin::Own(own) => own.take_in(&self.common, pid, context),
             Origin::Foreign(foreign) => {
                 foreign.take_in(&self.common, pid, context)?;
                 match self.common.knobs.nice {
-                    // A newcomer gets it too.
+                    // A newcomer gets the nice level, too.
                     Some(_) => self.reapply(context),
                     None => Ok(()),
                 }
@@ -133,8 +119,8 @@ impl Group {
         }
     }
 
-    /// Notices what somebody else wrote to files of the group, or that it was removed. Theirs
-    /// stays until knobs are applied again. Returns what is new.
+    /// Finds external changes of the group's files, or its removal. The external values stay until
+    /// knobs are applied again. Returns the changes that were not found before.
     ///
     /// # Errors
     /// When a foreign cgroup is gone.
@@ -147,15 +133,15 @@ impl Group {
         Ok(found)
     }
 
-    /// Whether [`Self::tick`] has anything to do.
+    /// Returns whether [`Self::tick`] has anything to do.
     pub fn has_loop(&self) -> bool {
         !self.common.loops.is_empty()
     }
 
-    /// Does what falls due; returns when to call again, if ever.
+    /// Runs the loops that are due. Returns when to call again; `None`: no loop is left.
     ///
     /// # Errors
-    /// When the group can no longer be controlled. What is limited stays limited.
+    /// When the group can no longer be controlled; it stays limited.
     pub fn tick(&mut self, now: Instant) -> Result<Option<Instant>> {
         match self.common.loops.tick(now) {
             // Its maker has removed it: there is nothing left to limit.
@@ -167,10 +153,7 @@ impl Group {
         }
     }
 
-    /// What it has used.
-    ///
-    /// # Errors
-    /// When the group is gone.
+    /// Reads the group's usage and the state of its limits.
     pub fn sample(&self, context: &Context) -> Result<Sample> {
         let Common {
             layout,
@@ -199,15 +182,12 @@ impl Group {
         })
     }
 
-    /// Whether a task is in the background, because it or the group is over a soft cap.
+    /// Returns whether a task is in the background, because it or the group is over a soft cap.
     pub fn is_background(&self, tid: i32) -> bool {
         self.common.loops.is_background(tid)
     }
 
-    /// CPU time that it has used.
-    ///
-    /// # Errors
-    /// When the group is gone.
+    /// Returns the CPU time used, also in the cgroups before a rebuild.
     pub fn usage_usec(&self) -> Result<u64> {
         Ok(self.cgroup().usage_usec()? + self.carried().usage_ns / 1000)
     }
@@ -220,9 +200,8 @@ impl Group {
         }
     }
 
-    /// Puts everything back.
     pub fn undo(mut self, context: &mut Context, report: &mut UndoReport) {
-        // First: what is put back must stay as it was.
+        // First, because the controller must not write a quota that is put back.
         context.headroom.remove(&self.common.name);
         self.common.loops.stop();
         match self.origin {

@@ -1,4 +1,4 @@
-//! Taking foreign cgroups, many at once.
+//! Adding foreign cgroups, many at once.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -21,18 +21,17 @@ use crate::journal::{Entry, FileRestore};
 use crate::knobs::Knobs;
 use crate::undo::{self, UndoReport};
 
-/// So many are prepared and written down at once: what is prepared takes memory
-/// until it is done.
+/// Number of groups that are prepared and recorded at once: a prepared change takes memory until it
+/// is made.
 const TOGETHER_MAX: usize = 1_000;
 
-/// A group that is about to be added.
 struct New<'a> {
     policy: &'a GroupPolicy,
     foreign: Foreign,
     prepared: Prepared,
 }
 
-/// The cgroup that a group is.
+/// Returns the path of a group's foreign cgroup.
 fn path_of(policy: &GroupPolicy) -> Result<&Path> {
     match &policy.selector {
         Selector::Cgroup(path) => Ok(path),
@@ -41,15 +40,14 @@ fn path_of(policy: &GroupPolicy) -> Result<&Path> {
 }
 
 impl Table {
-    /// Takes cgroups of others and sets their knobs. Each is taken or refused by itself.
+    /// Adds foreign cgroups and sets their knobs. Each is added or refused by itself.
     pub(super) fn add_foreign(&mut self, policies: &[&GroupPolicy]) -> Vec<Result<()>> {
         let mut results = Vec::with_capacity(policies.len());
         let mut again = Vec::new();
         for some in policies.chunks(TOGETHER_MAX) {
             self.add_some(some, &mut results, &mut again);
         }
-        // The kernel refuses some values until those of a cgroup above or
-        // below are there.
+        // The kernel refuses some values until those of a cgroup above or below are set.
         for (index, new) in again {
             results[index] = match new.prepared.execute() {
                 Ok(()) => self.take_new(new),
@@ -57,7 +55,7 @@ impl Table {
             };
         }
         for (policy, result) in policies.iter().zip(&results) {
-            // A group of that name is no group that failed to go on with the cgroup.
+            // A group that exists is not one that failed to continue with the cgroup.
             if matches!(result, Err(EngineError::NameTaken { .. })) {
                 continue;
             }
@@ -98,13 +96,13 @@ impl Table {
         }
     }
 
-    /// Reads the files of a cgroup, and works out what to write.
+    /// Reads the files of a cgroup, and plans the writes.
     fn prepare_new<'a>(&mut self, policy: &'a GroupPolicy) -> Result<New<'a>> {
         let path = path_of(policy)?;
         check_one_cgroup(&policy.knobs)?;
         let group = CpuGroup::at(&self.context.hierarchy, path);
         self.check_new(&policy.name, &group)?;
-        // All that follows is about this one, even if another takes its path meanwhile.
+        // From here on this cgroup is meant, even if another takes its path meanwhile.
         let group = group.bound()?;
         self.context.hierarchy.check_writable(path)?;
         let was_another = self.left.forget_another(&group);
@@ -122,7 +120,7 @@ impl Table {
             };
             prepared.entries.insert(0, hold);
             if was_another {
-                // Its values are no originals of this one's.
+                // Values of the removed cgroup are not the originals of this one.
                 prepared.entries.insert(0, released(&folder));
             }
         }
@@ -150,7 +148,7 @@ impl Table {
         }
         let shown = name::shown(group.path());
         if name == shown {
-            // All others that are named by their path are other cgroups.
+            // Every other group that is named by its path is another cgroup.
             return Ok(());
         }
         let is_same =
@@ -164,7 +162,7 @@ impl Table {
         }
     }
 
-    /// Writes down at once what all are about to do. If that cannot be, all fail.
+    /// Records the changes of all groups at once. If that fails, all of them fail.
     fn record_all(&mut self, prepared: &mut [Result<New<'_>>]) {
         let ready = prepared.iter_mut().flatten();
         let together: Vec<Entry> = ready
@@ -202,22 +200,22 @@ impl Table {
         Ok(())
     }
 
-    /// A new group that could not be made so.
+    /// Undoes a new group whose change failed, unless an earlier owner has left it.
     fn give_up(&mut self, new: &New<'_>, error: EngineError) -> Result<()> {
         let prepared = &new.prepared;
         let error = explained(&prepared.group, &new.policy.knobs, error);
         if self.left.contains(&prepared.group) {
-            // It stays as an earlier owner has left it, and is tried again.
+            // The cgroup stays as an earlier owner has left it, and is tried again.
             return Err(error);
         }
         let mut noted = vec![prepared.released()];
-        // Values that the kernel has not taken back at once.
+        // Values that the kernel did not let us put back at once.
         let files = prepared.values.restores(&prepared.group);
         let refused = undo::try_restore_files(&files, &mut UndoReport::default());
         let refused = refused.into_iter().map(|(file, _)| file.clone());
         let journal = &mut self.context.journal;
         journal.add_late(refused);
-        // Also of an earlier time in which the cgroup was in a group.
+        // Also files of an earlier time in which the cgroup was in a group.
         let folder = folder_of(&prepared.group);
         noted.extend(journal.late_of(&folder).map(FileRestore::entry));
         journal.note(noted);

@@ -12,28 +12,27 @@ use crate::error::Result;
 use crate::journal::{self, Entry, FileRestore, Restores};
 use crate::knobs::{Bandwidth, Nice};
 
-/// What the journal says of foreign cgroups, by their folders.
+/// Foreign cgroups in the journal, by their folders.
 #[derive(Debug, Default)]
 pub(super) struct Left {
     groups: HashMap<PathBuf, OneLeft>,
 }
 
-/// The same of one cgroup.
 #[derive(Debug, Default)]
 struct OneLeft {
-    /// The group that is to go on with it, once that has failed.
+    /// Name of the group that is to continue with the cgroup, once its attempt has failed.
     wanted_by: Option<Box<str>>,
     inode: u64,
     files: Vec<FileRestore>,
-    /// Without values.
+    /// Tasks and moved processes; the values are in `files`.
     foreign: Foreign,
-    /// The level that its tasks were given.
+    /// Nice level that its tasks were given.
     nice: Option<Nice>,
 }
 
 impl Left {
-    /// Sorts the entries of a journal by cgroup. Returns the files, too, whose cgroup was put back
-    /// but for them: the kernel has refused that.
+    /// Sorts the entries of a journal by cgroup. Also returns late files: those whose cgroup is put
+    /// back except for them, because the kernel has refused them.
     pub fn of(hierarchy: &Hierarchy, entries: Vec<Entry>) -> (Self, Vec<FileRestore>) {
         let mut left = Self::default();
         let mut late = Vec::new();
@@ -80,7 +79,7 @@ impl Left {
         self.groups.get_mut(folder?)
     }
 
-    /// The nearest of them that a task is in now.
+    /// Returns the innermost of these cgroups that a task is in now.
     fn around(&mut self, hierarchy: &Hierarchy, tid: i32) -> Option<&mut OneLeft> {
         let places = hierarchy.folders_of(tid).ok()?;
         let mut above = places.first()?.ancestors();
@@ -88,19 +87,16 @@ impl Left {
         self.groups.get_mut(folder)
     }
 
-    /// Forgets a cgroup that is gone, in whose place there is another of its path. Returns whether
-    /// there was one.
+    /// Forgets a removed cgroup whose path another one has now. Returns whether there was one.
     pub fn forget_another(&mut self, group: &CpuGroup) -> bool {
         let folder = folder_of(group);
         let is_another = |one: &OneLeft| Some(one.inode) != group.inode();
         self.groups.get(&folder).is_some_and(is_another) && self.groups.remove(&folder).is_some()
     }
 
-    /// The state of a cgroup and the nice level of its tasks, if it is among them. It stays among
-    /// them until it is [settled](Self::settle): an attempt that fails loses no original value.
-    ///
-    /// # Errors
-    /// When its files cannot be read.
+    /// Returns the state of a cgroup and the nice level of its tasks; `None`: the cgroup is not
+    /// here. It stays here until it is [settled](Self::settle): a failed attempt loses no original
+    /// value.
     pub fn adopt(&self, group: &CpuGroup) -> Result<Option<(Foreign, Option<Nice>)>> {
         let Some(one) = self.groups.get(&folder_of(group)) else {
             return Ok(None);
@@ -110,26 +106,25 @@ impl Left {
         Ok(Some((foreign, one.nice)))
     }
 
-    /// A cgroup was taken over, or put back. Returns whether it was among them.
+    /// Forgets a cgroup that was taken over or put back. Returns whether it was here.
     pub fn settle(&mut self, group: &CpuGroup) -> bool {
         let folder = folder_of(group);
         self.groups.remove(&folder).is_some()
     }
 
-    /// A group could not go on with a cgroup: it stays as it was left, until that is tried again
-    /// or the group is removed.
+    /// Notes that a group could not continue with a cgroup, which stays as it was left until the
+    /// next attempt, or until the group is removed.
     pub fn want(&mut self, name: &str, group: &CpuGroup) {
         if let Some(one) = self.groups.get_mut(&folder_of(group)) {
             one.wanted_by = Some(name.into());
         }
     }
 
-    /// Whether a cgroup is among them.
     pub fn contains(&self, group: &CpuGroup) -> bool {
         self.groups.contains_key(&folder_of(group))
     }
 
-    /// Whether a process was moved into one of them.
+    /// Returns whether a process was moved into one of these cgroups.
     pub fn has_moved(&self, pid: i32) -> bool {
         self.groups.values().any(|one| one.foreign.has_moved(pid))
     }
@@ -138,13 +133,14 @@ impl Left {
         self.groups.is_empty()
     }
 
-    /// Whether a group has failed to go on with one of them.
+    /// Returns whether a group has failed to continue with one of these cgroups.
     pub fn is_wanted_by(&self, name: &str) -> bool {
         let mut groups = self.groups.values();
         groups.any(|one| one.wanted_by.as_deref() == Some(name))
     }
 
-    /// Of all that were not taken over, those that such a group wants, to be put back.
+    /// Removes the cgroups for whose wanting group `is_meant`, and returns them to be put back.
+    /// `None`: no group wants the cgroup.
     pub fn take(
         &mut self,
         hierarchy: &Arc<Hierarchy>,
@@ -168,8 +164,8 @@ impl Left {
     }
 }
 
-/// What we wrote last to a file. Of a change that failed the journal has a value that never came
-/// to be.
+/// Returns the text that we wrote last to a file. The journal may end with the value of a failed
+/// change, so the file's present text counts if it is one of ours.
 fn ours_of(file: &FileRestore) -> String {
     let last = file.ours.last().unwrap_or(&file.old);
     let is_ours = |now: &String| file.ours.contains(now);
@@ -181,7 +177,7 @@ fn ours_of(file: &FileRestore) -> String {
     present.unwrap_or_else(|| last.clone())
 }
 
-/// The files of a cgroup, as the journal knows them.
+/// Returns the tracked files of a cgroup, as the journal has them.
 fn values(group: &CpuGroup, files: &[FileRestore]) -> Result<Values> {
     let name_of = |file: &FileRestore| {
         let name = file.path.file_name().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! All groups of one enforcer, and those that an earlier owner has left.
+//! Groups of one enforcer, and those that an earlier owner has left.
 
 mod add;
 mod left;
@@ -25,26 +25,26 @@ use crate::runtime::RuntimeFolder;
 use crate::tasks;
 use crate::undo::{self, UndoReport};
 
-/// The groups by name, and what they share.
+/// Groups by name, and the state that they share.
 #[derive(Debug)]
 pub(super) struct Table {
     pub context: Context,
     groups: BTreeMap<Box<str>, Group>,
     /// Groups that [`Self::tick`] has to visit: few of thousands.
     with_loops: BTreeSet<Box<str>>,
-    /// Foreign cgroups of an earlier owner that were not taken over yet.
+    /// Foreign cgroups of an earlier owner that no group has taken over yet.
     left: Left,
     /// Journals of an earlier owner's own groups that were not taken over yet, by name.
     left_own: BTreeMap<String, Journal>,
-    /// Groups that were taken over, but do not have all their knobs yet, or are among those that
-    /// are left.
+    /// Groups that were taken over but do not have all their knobs yet, or are still in `left_own`
+    /// after a failed attempt.
     pending: BTreeSet<String>,
-    /// Journals of groups that were removed, of which the kernel has refused something, and one of
-    /// an earlier owner that could not be undone.
+    /// Journals with changes that the kernel refused to undo: of removed groups, and one of an
+    /// earlier owner that could not be undone.
     refused: Vec<PathBuf>,
 }
 
-/// There is no group of this name.
+/// Returns the error for a name without a group.
 pub(super) fn no_group(name: &str) -> EngineError {
     EngineError::NoTarget {
         target: name.into(),
@@ -53,8 +53,8 @@ pub(super) fn no_group(name: &str) -> EngineError {
 }
 
 impl Table {
-    /// Reads what earlier owners have left. Their groups are taken over when they are added; what
-    /// cannot be taken over is undone.
+    /// Reads the journals of earlier owners. Their groups are taken over when they are added; any
+    /// that cannot be taken over is undone.
     ///
     /// # Errors
     /// When a journal cannot be read or begun.
@@ -103,7 +103,7 @@ impl Table {
         self.groups.get(name).ok_or_else(|| no_group(name))
     }
 
-    /// Does something to a group, which may start or end its loops.
+    /// Calls `act` for a group, whose loops may start or end.
     fn act<T>(
         &mut self,
         name: &str,
@@ -142,7 +142,7 @@ impl Table {
                 Selector::Process(first) => self.add_own(policy, first, subject),
             });
         }
-        // All at once.
+        // Foreign groups are added all at once.
         let policies: Vec<&GroupPolicy> = foreign.iter().map(|(_, policy)| *policy).collect();
         let done = self.add_foreign(&policies);
         for ((index, _), done) in foreign.into_iter().zip(done) {
@@ -166,13 +166,13 @@ impl Table {
         let done = self.act(&policy.name, |group, context| {
             group.change(&policy.knobs, context)?;
             match group.take_in(first, context) {
-                // It has ended since; others of its group may run on.
+                // The process has ended since; others of its group may run on.
                 Err(_) if tasks::is_gone(first) => Ok(()),
                 taken => taken,
             }
         });
         if done.is_err() {
-            // Limited as it was, it is tried again.
+            // The group stays limited as it was, and is tried again.
             self.pending.insert(policy.name.clone());
         }
         done
@@ -193,8 +193,8 @@ impl Table {
         }
     }
 
-    /// Takes over what an earlier owner has left of a group. One that cannot be gone on with is
-    /// undone. `false`: there is nothing.
+    /// Takes over a group of an earlier owner; one that cannot be continued is undone. `false`:
+    /// there is no such group, or it was undone.
     fn adopt(&mut self, policy: &GroupPolicy) -> Result<bool> {
         let Some(mut journal) = self.left_own.remove(&policy.name) else {
             return Ok(false);
@@ -209,7 +209,7 @@ impl Table {
                 Ok(true)
             }
             Err(error) => {
-                // Limited as it was, it is tried again.
+                // The group stays limited as it was, and is tried again.
                 self.left_own.insert(policy.name.clone(), journal);
                 self.pending.insert(policy.name.clone());
                 Err(error)
@@ -217,8 +217,8 @@ impl Table {
         }
     }
 
-    /// All groups that there are have been added: puts back those of an earlier owner that were
-    /// not taken over.
+    /// Puts back the groups of an earlier owner that were not taken over. To be called when all
+    /// groups have been added.
     pub fn finish_adoption(&mut self) -> UndoReport {
         let mut report = UndoReport::default();
         self.put_left_back(|wanted_by| wanted_by.is_none(), &mut report);
@@ -241,7 +241,7 @@ impl Table {
     }
 
     /// Moves this process out of groups that it took over: a command of one of them may have
-    /// started it, and the owner is to be limited by none.
+    /// started it, and no group is to limit the owner.
     fn leave_groups(&self) -> Result<()> {
         let pid = std::process::id().cast_signed();
         // The command of one group may have come from another.
@@ -259,7 +259,7 @@ impl Table {
         Ok(())
     }
 
-    /// Puts back the foreign cgroups of an earlier owner that such a group wants.
+    /// Puts back the foreign cgroups of an earlier owner for whose wanting group `is_meant`.
     fn put_left_back(&mut self, is_meant: impl Fn(Option<&str>) -> bool, report: &mut UndoReport) {
         let journal = &mut self.context.journal;
         let left = self.left.take(&self.context.hierarchy, is_meant);
@@ -279,22 +279,19 @@ impl Table {
         }
     }
 
-    /// Replaces the knobs of a group.
     pub fn change(&mut self, name: &str, knobs: &Knobs) -> Result<()> {
         self.act(name, |group, context| group.change(knobs, context))
     }
 
-    /// Reverts external changes.
     pub fn reapply(&mut self, name: &str) -> Result<()> {
         self.act(name, Group::reapply)
     }
 
-    /// Writes of others to a group's files that are new.
+    /// Returns external changes of a group's files that are new.
     pub fn audit(&mut self, name: &str) -> Result<Vec<String>> {
         self.act(name, |group, _| group.audit())
     }
 
-    /// Moves a process into a group.
     pub fn take_in(&mut self, name: &str, pid: i32) -> Result<()> {
         let taken = self.act(name, |group, context| group.take_in(pid, context));
         if taken.is_err() && self.get(name)?.is_foreign() {
@@ -303,8 +300,8 @@ impl Table {
         taken
     }
 
-    /// A process that is written down was not moved: undo is not to move it back. One that was
-    /// moved before, to another foreign cgroup, still is.
+    /// Notes that a recorded process was not moved, so that undo does not move it back; but not if
+    /// an earlier move, to another foreign cgroup, still holds.
     fn forget_move(&mut self, pid: i32) {
         let has_moved = |group: &Group| match &group.origin {
             Origin::Foreign(foreign) => foreign.has_moved(pid),
@@ -319,7 +316,7 @@ impl Table {
         }
     }
 
-    /// Does what falls due; returns when to call again.
+    /// Runs the loops that are due, and the headroom controller. Returns when to call again.
     pub fn tick(&mut self, now: Instant) -> Result<Option<Instant>> {
         let mut next: Option<Instant> = None;
         let mut first_error = None;
@@ -339,7 +336,6 @@ impl Table {
         first_error.map_or(Ok(next), Err)
     }
 
-    /// Puts one group back.
     pub fn remove(&mut self, name: &str) -> Result<UndoReport> {
         let mut report = UndoReport::default();
         if self.left.is_wanted_by(name) {
@@ -363,7 +359,7 @@ impl Table {
         Ok(report)
     }
 
-    /// Puts everything back, also what earlier owners have left.
+    /// Puts everything back, also the changes that earlier owners have left.
     pub fn undo(&mut self) -> UndoReport {
         self.pending.clear();
         let mut report = self.finish_adoption();
@@ -380,12 +376,12 @@ impl Table {
         report
     }
 
-    /// Forgets all groups, and closes their journals. That of cgroups of others is removed if there
-    /// is none.
+    /// Forgets all groups, and closes their journals. The journal of foreign cgroups is removed if
+    /// it is not needed.
     pub fn leave(&mut self) {
         let has_foreign = self.groups.values().any(Group::is_foreign);
         let is_needed = has_foreign || !self.left.is_empty() || self.context.journal.has_late();
-        // First: the next owner of the quotas finds them as they are.
+        // First, so that the next owner of the quotas finds them as they are.
         self.context.headroom.clear();
         self.context.has_demand = false;
         self.with_loops.clear();
@@ -396,12 +392,11 @@ impl Table {
         if is_needed {
             drop(self.context.journal.end());
         } else {
-            // The next owner finds a journal that cannot be removed.
+            // A journal that cannot be removed stays for the next owner.
             self.end_journal(&mut UndoReport::default());
         }
     }
 
-    /// Puts all groups back.
     fn undo_groups(&mut self, report: &mut UndoReport) {
         self.with_loops.clear();
         let mut files = self.context.journal.take_all_late();
@@ -423,9 +418,9 @@ impl Table {
             noted.push(foreign.released(&cgroup));
             report.undone.push(name.into());
         }
-        // All at once: the kernel may take some only after others.
+        // All files at once: the kernel may take some only after others.
         let refused = undo::try_restore_files(&files, report);
-        // They are tried again with the journal, and if need be by the owner that finds it.
+        // The refused files are tried again with the journal, or else by the owner that finds it.
         noted.extend(refused.iter().map(|(file, _)| file.entry()));
         self.context.journal.note(noted);
     }
@@ -450,8 +445,8 @@ fn of_own(common: Common, own: Own) -> Group {
     }
 }
 
-/// The journals of groups that an earlier owner has left in this boot, by the group's name. They
-/// are locked from here on.
+/// Finds the journals of groups that an earlier owner has left in this boot, by the group's name.
+/// They are locked from here on.
 fn adoptable(runtime: &RuntimeFolder) -> Result<BTreeMap<String, Journal>> {
     let mut found = BTreeMap::new();
     for path in journal::list(runtime.path())? {
@@ -472,8 +467,9 @@ fn adoptable(runtime: &RuntimeFolder) -> Result<BTreeMap<String, Journal>> {
     Ok(found)
 }
 
-/// The journal of cgroups of others, by its name: of an earlier owner, or one to begin. Where there
-/// is one that cannot be had, of another version, say, it has another name.
+/// Finds the journal of foreign cgroups, and its name: that of an earlier owner, or `None` for one
+/// to begin. It gets another name where the usual one has a journal that cannot be taken over, such
+/// as one of another version.
 fn journal_of_others(
     runtime: &RuntimeFolder,
     left: &mut BTreeMap<String, Journal>,

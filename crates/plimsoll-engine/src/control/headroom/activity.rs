@@ -4,25 +4,24 @@
 
 use std::time::{Duration, Instant};
 
-/// A group that used next to nothing for this long is dormant, …
+/// Time after which a group that used next to nothing is dormant.
 const DORMANT_AFTER: Duration = Duration::from_millis(200);
-/// … and one that could not have run, because it had used up its quota, after this long:
+/// Time after which a group that could not have run, because it had used up its quota, is dormant:
 /// meanwhile the kernel has refilled its pool.
 const DORMANT_AFTER_HUNGER: Duration = Duration::from_millis(1_200);
-/// Usage that counts as next to nothing within these times.
+/// Usage under which a group used next to nothing within these times.
 const QUIET_NS: u64 = 50_000;
-/// A dormant group that has used this much within a second is active again. A
-/// quarter of its quota: a group that needs more never waits for long.
+/// Usage within [`WAKE_WINDOW`] after which a dormant group is active again. A quarter of its
+/// quota: a group that needs more never waits for long.
 const WAKE_NS: u64 = 250_000;
 const WAKE_WINDOW: Duration = Duration::from_secs(1);
-/// All dormant groups are measured within a millisecond for each, …
+/// Time per dormant group for one round over all of them.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
-/// … but it need not be faster than this, …
+/// Shortest round.
 const ROUND_MIN: Duration = Duration::from_millis(200);
-/// … nor may it take longer than this.
+/// Longest round.
 pub(super) const ROUND_MAX: Duration = Duration::from_secs(1);
 
-/// Recent usage of a group.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Activity {
     since: Instant,

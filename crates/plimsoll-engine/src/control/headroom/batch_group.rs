@@ -1,4 +1,4 @@
-//! One batch group under control: its files and the estimated content of its pool.
+//! One batch group under control: its files, and the estimated content of its pool.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,57 +16,55 @@ use crate::knobs::{Bandwidth, Quota};
 
 /// Largest debt of a group: more than a tick on each CPU.
 const DEBT_MAX_NS: u64 = 50_000_000;
-/// A quota is not written again for a smaller difference, …
+/// Difference under which a quota is not written again.
 const WRITE_STEP_NS: u64 = 200_000;
-/// … unless it was written this long ago: another process may have written it, too.
+/// Time after which a quota is written again all the same: another process may have written it.
 const REWRITE_INTERVAL: Duration = Duration::from_millis(100);
 /// Time before another attempt to write a quota that the kernel refused.
 const REFUSED_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Parameters of a batch group for the headroom controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BatchGroup {
     pub name: String,
-    /// Relative to the other batch groups.
+    /// Weight relative to the other batch groups.
     pub weight: u32,
     pub version: Version,
-    /// The cgroup whose quota the controller writes, below the mount point.
+    /// Cgroup whose quota the controller writes, below the mount point.
     pub group: PathBuf,
-    /// The inode of that cgroup, if another process may create another of the same path.
+    /// Inode of that cgroup, if another process may create another of the same path.
     pub inode: Option<u64>,
-    /// Largest quota that may be written: v1 refuses more than that of the parents.
+    /// Largest quota that may be written: v1 refuses a rate above those of the parents.
     pub quota_max_ns: u64,
 }
 
-/// One batch group under control.
 #[derive(Debug)]
 pub(super) struct ControlledGroup {
     pub description: BatchGroup,
     pub activity: Activity,
     group: CpuGroup,
-    /// Kept open while the process has file descriptors to spare.
+    /// Usage counter, kept open while the process has file descriptors to spare.
     usage: Option<UsageCounter>,
     usage_ns: u64,
-    /// Kept open while it is active.
+    /// File of the quota, kept open while the group is active.
     quota_file: Option<File>,
-    /// The quota in the file; `None`: not known.
+    /// Quota in the file; `None`: unknown.
     quota_ns: Option<u64>,
     /// Estimated rest of the kernel's pool.
     left_ns: u64,
-    /// Usage beyond the quota. The kernel forgets it when the quota is written, but it is
-    /// owed to the groups that share the allowance.
+    /// Usage beyond the quota. The kernel forgets it when the quota is written, but the group owes
+    /// it to those that share the allowance.
     pub debt_ns: u64,
     /// Sum of the shares that were too small for the kernel and not written so far.
     pub waited_ns: u64,
     written: Option<Instant>,
     refused: Option<Instant>,
-    /// Used in the last interval.
+    /// Usage in the last interval.
     used_ns: u64,
 }
 
 impl ControlledGroup {
-    /// Begins to control a group, on the assumption that its pool holds the smallest quota:
-    /// the next write makes that true.
+    /// Begins to control a group, on the assumption that its pool holds the smallest quota, which
+    /// the next write makes true.
     pub fn open(hierarchy: &Arc<Hierarchy>, description: BatchGroup, now: Instant) -> Result<Self> {
         let group = CpuGroup::at(hierarchy, &description.group).bound_to(description.inode);
         let usage = UsageCounter::open(group.usage_file(), description.version)?;
@@ -117,13 +115,13 @@ impl ControlledGroup {
         Ok(self.used_ns)
     }
 
-    /// Whether it has used up its quota.
+    /// Returns whether the group has used up its quota.
     pub fn is_hungry(&self) -> bool {
         self.left_ns < KERNEL_QUOTA_MIN_NS
     }
 
-    /// Time of its quota that it can go on with until the next return. Of the smallest quota,
-    /// which cannot be cut, it claims only what it is likely to use.
+    /// Time for which the group can go on with its quota until the next return. Of the smallest
+    /// quota, which cannot be cut, the group claims only the time that it is likely to use.
     pub fn rest_ns(&self) -> u64 {
         if self.left_ns <= KERNEL_QUOTA_MIN_NS {
             return self.left_ns.min(self.ample_ns());
@@ -131,20 +129,21 @@ impl ControlledGroup {
         self.left_ns
     }
 
-    /// Whether the rest of its quota is likely to last until the next return.
+    /// Returns whether the rest of the quota is likely to last until the next return.
     fn can_go_on(&self) -> bool {
         self.used_ns > 0 && self.left_ns >= self.ample_ns()
     }
 
-    /// Twice as much as it uses until the next return, if it goes on as in the last interval.
+    /// Twice the time that the group uses until the next return if it goes on as in the last
+    /// interval.
     fn ample_ns(&self) -> u64 {
         self.used_ns.saturating_mul(2 * u64::from(RETURN_INTERVALS))
     }
 
-    /// Time that it can use until the next return: any amount if it has used up its quota,
-    /// else somewhat more than it used. A group that runs, with enough quota left to continue,
-    /// has not. One that does not run may be throttled in spite of the estimated rest: a CPU may
-    /// hold that rest.
+    /// Time that the group can use until the next return: any amount if it has used up its quota,
+    /// else somewhat more than it used. A group that runs, with enough quota left to go on, has not
+    /// used it up. One that does not run may be throttled in spite of the estimated rest, which a
+    /// CPU may hold.
     pub fn want_ns(&self) -> u64 {
         let least_ns = if self.is_hungry() {
             0
@@ -154,7 +153,7 @@ impl ControlledGroup {
         self.modest_want_ns().max(least_ns)
     }
 
-    /// Smallest share that it needs until the next return, while many groups wait for quota.
+    /// Smallest share that the group needs until the next return, while many groups wait for quota.
     pub fn modest_want_ns(&self) -> u64 {
         if self.is_hungry() && !self.can_go_on() {
             return core::WANT_ANYTHING_NS;
@@ -166,14 +165,15 @@ impl ControlledGroup {
         is_within(self.refused, REFUSED_INTERVAL, now)
     }
 
-    /// The quota to write so that it can run for `share_ns`; `None`: no write is needed.
+    /// Returns the quota to write so that the group can run for `share_ns`; `None`: no write is
+    /// needed.
     pub fn next_quota_ns(&self, share_ns: u64, now: Instant) -> Option<u64> {
         let share_ns = share_ns.min(self.description.quota_max_ns);
         if self.is_refused(now) {
             return None;
         }
         if share_ns < KERNEL_QUOTA_MIN_NS {
-            // Less than the kernel accepts: the group goes without, and an older, larger rest
+            // The kernel accepts no such quota: the group goes without, and an older, larger rest
             // is cut to the smallest quota.
             let is_low = self.quota_ns.is_some() && self.left_ns <= KERNEL_QUOTA_MIN_NS;
             return (!is_low).then_some(KERNEL_QUOTA_MIN_NS);
@@ -183,13 +183,13 @@ impl ControlledGroup {
         (!is_near || !is_new).then_some(share_ns)
     }
 
-    /// The quota to write before it becomes dormant: the smallest that the kernel accepts.
-    /// `None`: it is written already.
+    /// Returns the quota to write before the group becomes dormant: the smallest that the kernel
+    /// accepts. `None`: it is written already.
     pub fn last_quota_ns(&self) -> Option<u64> {
         (self.quota_ns != Some(KERNEL_QUOTA_MIN_NS)).then_some(KERNEL_QUOTA_MIN_NS)
     }
 
-    /// Makes it dormant.
+    /// Makes the group dormant.
     pub fn rest(&mut self) {
         self.quota_file = None;
         self.debt_ns = 0;
@@ -220,7 +220,8 @@ impl ControlledGroup {
         Ok(())
     }
 
-    /// Opens the file of its quota. The check afterwards ensures that it belongs to this cgroup.
+    /// Opens the file of the quota. The check afterwards ensures that the file belongs to this
+    /// cgroup.
     fn open_quota(&self, path: &Path) -> Result<File> {
         let file = File::open(path, Access::Write);
         let file = file.map_err(|source| EngineError::file("open", path, source))?;

@@ -1,11 +1,10 @@
-//! The parameters of the controller.
+//! Parameters of the controller.
 
 use plimsoll_policy::headroom::{self as core, Params};
 
 use super::{INTERVAL, RETURN_INTERVALS};
 use crate::knobs::Demand;
 
-/// The parameters for the demand of all groups.
 pub(super) fn params_of(demand: &Demand, nr_cpus: u32) -> Params {
     let tolerance = demand.tolerance();
     Params {

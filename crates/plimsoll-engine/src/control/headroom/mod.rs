@@ -1,10 +1,10 @@
 //! The headroom controller on stock knobs.
 //!
-//! Every 10 ms it measures the usage of batch work and of all other work, has
-//! the core grant batch work CPU time, and writes that as the quotas of the
-//! batch groups. Writing a quota refills the kernel's pool at once, so the loop
-//! itself is the refill; the period is the longest there is (1 s), and if the
-//! loop stops, a batch group gets no more than one such quota per second.
+//! Every 10 ms the controller measures the usage of batch work and of all other work, lets the core
+//! grant CPU time to batch work, and writes the grant as the quotas of the batch groups. Writing a
+//! quota refills the kernel's pool at once, so the loop itself is the refill. The period is the
+//! longest there is (1 s): if the loop stops, a batch group gets no more than one such quota per
+//! second.
 //!
 //! Groups that have used up their quotas return together, once in 40 ms or when the
 //! core says so; in between quotas are only cut. Where a batch task returns while a normal
@@ -13,14 +13,13 @@
 //!
 //! # Thousands of batch groups
 //!
-//! Most batch groups do nothing most of the time. One that used less than
-//! 50 µs in 200 ms, and was not throttled, becomes *dormant*: it keeps the
-//! smallest quota that the kernel accepts, 1 ms a second, and gets no share of
-//! the grant. With n dormant groups, each is measured once within n ms, but all
-//! within no less than 200 ms and no more than a second: n / 20 of up to 200
-//! groups every 10 ms, 10 of up to 1,000 groups, and n / 100 of more. One that
-//! has used 250 µs within a second is active again. While all are dormant the
-//! loop runs every 50 ms, and measures five times as many. So
+//! Most batch groups do nothing most of the time. One that used less than 50 µs in 200 ms, and was
+//! not throttled, becomes *dormant*: it keeps the smallest quota that the kernel accepts, 1 ms a
+//! second, and gets no share of the grant. With n dormant groups, each is measured once within n
+//! ms, but all within no less than 200 ms and no more than a second: n / 20 of up to 200 groups
+//! every 10 ms, 10 of up to 1,000 groups, and n / 100 of more. A dormant group that has used 250 µs
+//! within a second is active again. While all are dormant the loop runs every 50 ms, and measures
+//! five times as many. So
 //!
 //! - a batch group that wakes up is measured, and gets a share if there is one,
 //!   within 200 ms (up to 200 dormant groups) or a second, and 50 ms;
@@ -35,8 +34,8 @@
 //!
 //! # Writers of a quota
 //!
-//! The group sets the quota and restores it; the controller writes it in between. So a group
-//! is removed from the controller before its quota is restored ([`HeadroomControl::remove`]).
+//! The group sets the quota and restores it; the controller writes it in between. So a group is
+//! removed from the controller before its quota is restored ([`HeadroomControl::remove`]).
 //!
 //! A group that cannot be measured or whose quota cannot be written keeps its quota, and is
 //! tried again; the control of the others continues.
@@ -62,22 +61,23 @@ use crate::enforcer::HeadroomSample;
 use crate::error::Result;
 use crate::knobs::Demand;
 
-/// Interval of the loop.
+/// Interval of the loop while a group is active.
 const INTERVAL: Duration = Duration::from_millis(10);
 /// Interval of the loop while no group is active.
 const RESTING_INTERVAL: Duration = Duration::from_millis(50);
-/// Between two returns of groups that have used up their quota: so many intervals.
+/// Number of intervals between two returns of groups that have used up their quota.
 const RETURN_INTERVALS: u32 = 4;
 /// Time before another attempt to start a controller that could not be started.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Headroom control of the host: all batch groups that yield to it, and the controller while
-/// there is any such group.
+/// Headroom control of the host: all batch groups that yield to it, and the controller while there
+/// is any such group.
 ///
-/// Clones share it: one is ticked by a thread that waits for nothing else, another adds and
-/// removes groups. Its lock is held for one tick, or while the limits of one group are written,
-/// but not while processes are moved or while waiting for the disk.
+/// Clones share the state: one is ticked by a thread that waits for nothing else, another adds and
+/// removes groups. The lock is held for one tick, or while the limits of one group are written, but
+/// not while processes are moved or while waiting for the disk.
 ///
+/// A group must be removed before its quota is restored.
 /// A group must be removed before its quota is restored.
 #[derive(Debug, Clone)]
 pub struct HeadroomControl(Arc<Mutex<State>>);
@@ -96,7 +96,6 @@ struct State {
 }
 
 impl HeadroomControl {
-    /// Creates a control without groups.
     pub(crate) fn new(hierarchy: &Arc<Hierarchy>) -> Self {
         Self(Arc::new(Mutex::new(State {
             hierarchy: Arc::clone(hierarchy),
@@ -133,8 +132,8 @@ impl HeadroomControl {
         self.lock().remove(name);
     }
 
-    /// Writes no quota while `act` runs, which writes files of the groups. It should write the
-    /// files of a few groups only.
+    /// Keeps the controller from writing a quota while `act` writes files of the groups. `act`
+    /// should write the files of a few groups only.
     pub(crate) fn paused<T>(&self, act: impl FnOnce() -> T) -> T {
         let _held = self.lock();
         act()
@@ -156,7 +155,8 @@ impl HeadroomControl {
         self.lock().tick(now)
     }
 
-    /// The controller's state; `None`: there is no group, or it has not run yet.
+    /// Returns the controller's state; `None`: there is no group, or the controller has not run
+    /// yet.
     pub(crate) fn sample(&self) -> Option<HeadroomSample> {
         self.lock().running.as_ref().map(|running| running.sample())
     }

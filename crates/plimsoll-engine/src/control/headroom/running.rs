@@ -1,4 +1,4 @@
-//! The headroom controller while there is a batch group to limit.
+//! Headroom controller while there is a batch group to limit.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,7 +25,8 @@ use crate::knobs::Demand;
 const AVERAGE_INTERVAL: Duration = Duration::from_secs(1);
 /// Time before another attempt to control a group that could not be measured.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// Most active groups that are measured at once although they have used up their quota.
+/// Largest number of active groups that are measured at once although they have used up their
+/// quota.
 const MEASURED_MAX: usize = 64;
 /// Most batch work that is charged late to the core.
 const UNCHARGED_MAX_NS: u64 = 100_000_000;
@@ -41,7 +42,7 @@ struct Sums {
     allowance_ns: u64,
 }
 
-/// A group that cannot be controlled now, usually because its cgroup was removed.
+/// Group that cannot be controlled now, usually because its cgroup was removed.
 #[derive(Debug)]
 struct LostGroup {
     description: BatchGroup,
@@ -57,7 +58,6 @@ impl LostGroup {
     }
 }
 
-/// The controller.
 #[derive(Debug)]
 pub(super) struct Running {
     hierarchy: Arc<Hierarchy>,
@@ -71,11 +71,12 @@ pub(super) struct Running {
     /// Groups measured in turns, the next one first.
     dormant: VecDeque<ControlledGroup>,
     lost: Vec<LostGroup>,
-    /// The demand or the number of CPUs may have changed since the parameters were set.
+    /// Whether the demand or the number of CPUs may have changed since the parameters were set.
     is_changed: bool,
     /// Index of the active group at which the next turn begins.
     turn: usize,
-    /// Work that was measured beyond what the CPUs can have run in its interval.
+    /// Measured work beyond what the CPUs can have run in its interval, to be counted in the next
+    /// one.
     late_ns: u64,
     /// Batch work that was measured, but not charged to the core yet.
     uncharged_ns: u64,
@@ -83,7 +84,7 @@ pub(super) struct Running {
     /// Most files to keep open.
     files_max: u64,
     updated: Instant,
-    /// When a group that had used up its quota last got another, on the core's clock.
+    /// Time, on the core's clock, when a group that had used up its quota last got another.
     returned_ns: u64,
     averaged: Instant,
     sums: Sums,
@@ -136,7 +137,6 @@ impl Running {
         })
     }
 
-    /// Changes the demand.
     pub fn set_demand(&mut self, demand: Demand) {
         self.demand = demand;
         self.is_changed = true;
@@ -147,7 +147,7 @@ impl Running {
         self.open(group.clone(), self.updated);
     }
 
-    /// Follows a change of a group.
+    /// Replaces a group's parameters, or its cgroup.
     pub fn keep_changed(&mut self, group: &BatchGroup) {
         let known = self.take(&group.name);
         match known {
@@ -195,7 +195,6 @@ impl Running {
         }
     }
 
-    /// Sets the parameters, if they may have changed.
     fn set_params(&mut self) {
         if !std::mem::take(&mut self.is_changed) {
             return;
@@ -252,9 +251,10 @@ impl Running {
         Ok(())
     }
 
-    /// CPU time that all work has used in this interval. The kernel counts a task that runs on
-    /// another CPU at the next tick, so of an interval that is no multiple of a tick more may show
-    /// than the CPUs can have run. The core forgets that, so it counts in the next interval.
+    /// Returns the CPU time that all work has used in this interval. The kernel counts a task that
+    /// runs on another CPU at the next tick, so an interval that is no multiple of a tick may show
+    /// more than the CPUs can have run. The core forgets the excess, so it is counted in the next
+    /// interval.
     fn busy_ns(&mut self, elapsed: Duration) -> Result<u64> {
         let cpus_ns = |time: Duration| time.as_nanos() as u64 * u64::from(self.nr_cpus);
         let (most_ns, late_max_ns) = (cpus_ns(elapsed), cpus_ns(INTERVAL));
@@ -329,7 +329,7 @@ impl Running {
         claims.iter().map(|claim| claim.share_ns).collect()
     }
 
-    /// The share of the grant of each active group until the next return.
+    /// Returns the share of the grant of each active group until the next return.
     fn shares(&mut self, grant_ns: u64) -> Vec<u64> {
         let claim = |group: &ControlledGroup| core::BatchGroup {
             want_ns: group.want_ns(),
@@ -349,8 +349,8 @@ impl Running {
     }
 
     /// Writes the quotas. A group whose quota cannot be written keeps its old one and is tried
-    /// again; the others are written all the same. Returns whether one that had used up its quota
-    /// got a share.
+    /// again; the others are written all the same. Returns whether a group that had used up its
+    /// quota got a share.
     fn write_shares(&mut self, shares: Vec<u64>, now: Instant) -> bool {
         let keep_open = files_of(self.active.len()) <= self.files_max;
         let mut any_returns = false;
@@ -416,12 +416,10 @@ impl Running {
         self.sample.sides = names.into_iter().map(str::to_owned).collect();
     }
 
-    /// Whether any group is active.
     pub fn is_busy(&self) -> bool {
         !self.active.is_empty()
     }
 
-    /// State of the controller.
     pub fn sample(&self) -> HeadroomSample {
         self.sample.clone()
     }
@@ -432,12 +430,11 @@ fn files_max() -> u64 {
     getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(now, _)| now / 2)
 }
 
-/// Open files of that many groups: usage and quota.
+/// Number of open files of `nr_groups` groups: usage and quota.
 fn files_of(nr_groups: usize) -> u64 {
     2 * nr_groups as u64
 }
 
-/// CPU time of the calling thread.
 fn thread_cpu_usec() -> u64 {
     use nix::time::{ClockId, clock_gettime};
     let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from);

@@ -6,10 +6,10 @@ use plimsoll_policy::headroom::{self as core, split};
 
 use crate::cgroup::bandwidth::KERNEL_QUOTA_MIN_NS;
 
-/// Shares a grant like [`split`]. If a waiting group gets less than the kernel accepts that
-/// way, and wants limited to `modest_ns` (in the same order) change that, shares by those
-/// wants: many groups that hold the smallest quota and hardly use it must not keep the grant
-/// from those that would use it.
+/// Shares a grant like [`split`]. If a waiting group then gets less than the kernel accepts, and
+/// wants limited to `modest_ns` (in the same order) change that, shares by those wants: many groups
+/// that hold the smallest quota and hardly use it must not keep the grant from those that would use
+/// it.
 pub(super) fn share_out(claims: &mut [core::BatchGroup], modest_ns: &[u64], grant_ns: u64) {
     split(claims, grant_ns);
     let waits = |claim: &core::BatchGroup| {
@@ -32,9 +32,8 @@ pub(super) fn share_out(claims: &mut [core::BatchGroup], modest_ns: &[u64], gran
     }
 }
 
-/// Deducts from each share the group's earlier overrun: the grant is net of all overruns. If
-/// a group cannot pay all of its overrun, the other shares are too large, and are cut to the
-/// grant.
+/// Deducts from each share the group's earlier overrun: the grant is net of all overruns. If a
+/// group cannot pay all of its overrun, the other shares are too large, and are cut to the grant.
 pub(super) fn pay_debts(mut claims: Vec<(&mut core::BatchGroup, &mut u64)>, grant_ns: u64) {
     for (claim, debt_ns) in &mut claims {
         let paid_ns = claim.share_ns.min(**debt_ns);
@@ -48,9 +47,9 @@ pub(super) fn pay_debts(mut claims: Vec<(&mut core::BatchGroup, &mut u64)>, gran
     }
 }
 
-/// Pools shares that are too small. The kernel accepts no quota under 1 ms. If several groups
-/// get less than that each, none of them could ever run, not even for the tolerance. So the
-/// sum of their shares goes, in pieces of 1 ms, to those that have waited for the most time.
+/// Pools shares that are too small. The kernel accepts no quota under 1 ms. If several groups get
+/// less than that each, none of them could ever run, not even for the tolerance. So the sum of
+/// their shares goes, in pieces of 1 ms, to the groups that have waited for the most time.
 pub(super) fn pool_small_shares(mut groups: Vec<(&mut core::BatchGroup, &mut u64)>) {
     // Only groups that have used up their quota wait for more.
     groups.retain(|(claim, _)| {
@@ -104,7 +103,7 @@ mod tests {
         modest_ns.push(core::WANT_ANYTHING_NS);
         share_out(&mut claims, &modest_ns, 14_000_000);
         assert_eq!(claims[99].share_ns, 14_000_000 - 99 * 20_000);
-        // If it is too little for the kernel all the same, it stays fair.
+        // A share that is too little for the kernel all the same stays fair.
         share_out(&mut claims, &modest_ns, 2_000_000);
         assert_eq!(claims[99].share_ns, 20_000);
     }

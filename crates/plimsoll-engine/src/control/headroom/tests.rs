@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// Marks a quota that was restored after the group's removal.
+/// Text of a quota that was restored after the group's removal.
 const RESTORED: &str = "-1 restored";
 
 fn demand(headroom: &str) -> Demand {
@@ -77,7 +77,7 @@ impl Rig {
         fs::write(self.file(group, "cpu.cfs_quota_us"), text).unwrap();
     }
 
-    /// The quota written since the last call.
+    /// Returns the quota written since the last call.
     fn take_quota(&self, group: &str) -> String {
         let text = fs::read_to_string(self.file(group, "cpu.cfs_quota_us")).unwrap();
         self.set_quota(group, "");
@@ -242,7 +242,7 @@ fn a_recreated_cgroup_is_not_written() {
         rig.ticks(200, &control);
     }
     assert_eq!(rig.take_quota("batch"), "");
-    // Nor is it taken for the old one when that is added again.
+    // Nor is it taken for the old cgroup when the group is added again.
     control.remove("batch");
     control.add(&group);
     rig.ticks(200, &control);
@@ -296,13 +296,14 @@ impl Greedy {
         }
     }
 
-    /// One interval, in which other work uses that part of the machine. Returns how much it ran.
+    /// Runs one interval in which other work uses `other_percent` of the machine. Returns how long
+    /// the group ran.
     fn interval(&mut self, rig: &mut Rig, control: &HeadroomControl, other_percent: u64) -> u64 {
         let other_ns = self.capacity_ns * other_percent / 100;
         let ran_ns = self.pool_ns.min(self.capacity_ns - other_ns);
         self.pool_ns -= ran_ns;
         rig.run("batch", ran_ns);
-        // It adds to one file twice.
+        // `run` adds to the machine's file twice.
         rig.run("", other_ns / 2);
         self.tick(rig, control);
         ran_ns
@@ -363,7 +364,7 @@ fn groups_that_hardly_run_leave_the_grant_to_one_that_takes_all() {
     assert!(greedy.nr_returns <= 130, "{}", greedy.nr_returns);
 }
 
-/// A group of which the kernel counts, of the time since the last tick, nothing.
+/// Checks a group whose run time since the last tick the kernel does not count.
 #[test]
 fn work_that_is_counted_at_ticks_keeps_its_share() {
     let mut rig = Rig::new();
@@ -398,7 +399,7 @@ fn a_jump_of_the_load_stops_batch_work_at_the_next_update() {
     control.add(&rig.group("batch"));
     for (other_percent, most_percent) in [(60, 30), (90, 0)] {
         let mut greedy = Greedy::new();
-        // Until it has returned, with most of its share before it.
+        // Until the group has returned, with most of its share before it.
         while greedy.pool_ns < greedy.capacity_ns * 2 {
             greedy.interval(&mut rig, &control, 10);
         }
@@ -416,7 +417,7 @@ fn a_return_after_a_jump_of_the_load_has_no_credit_from_before() {
     control.add(&rig.group("batch"));
     let mut greedy = Greedy::new();
     (0..40).for_each(|_| _ = greedy.interval(&mut rig, &control, 0));
-    // It has run, and the CPUs are idle: there is credit for the next return.
+    // The group has run, and the CPUs are idle: there is credit for the next return.
     while greedy.pool_ns > 0 {
         greedy.interval(&mut rig, &control, 0);
     }

@@ -14,7 +14,7 @@ use super::promise::{Desired, Promise};
 use super::{FOREIGN, OWN, World, machine_policy};
 use crate::shadow::texts;
 
-/// A process is about to be moved from where it is: of its old place nothing is promised to it.
+/// Drops the promises to a process that is about to be moved: those of its old place end.
 fn leaves(pid: i32) {
     simulated::with(|kernel| kernel.watches.retain(|watch| watch.pid != pid));
 }
@@ -99,7 +99,7 @@ impl World {
         self.add(&name);
     }
 
-    /// The owner adds a group, or tries again.
+    /// Lets the owner add a group, or try again.
     pub(super) fn add(&mut self, name: &str) {
         let Some(desired) = self.desired_groups.get(name).cloned() else {
             return;
@@ -144,7 +144,7 @@ impl World {
             }
             Some(Err(_)) => {
                 self.counts.refused += 1;
-                // Nothing is left of one that is new.
+                // A refused group leaves nothing behind if it is new.
                 let is_new = desired.promised.is_none() && !was_known && !before.is_empty();
                 if is_new && !self.is_disturbed && self.remade.is_empty() {
                     assert_eq!(
@@ -157,7 +157,6 @@ impl World {
         }
     }
 
-    /// Returns the file contents of a foreign cgroup.
     pub(super) fn find(&self, selector: &Selector) -> BTreeMap<&'static str, String> {
         match selector {
             Selector::Cgroup(path) => simulated::with(|kernel| texts(kernel, path)),
@@ -185,7 +184,7 @@ impl World {
         self.change_to(&name, knobs);
     }
 
-    /// The machine demands headroom from now on, or does no more: batch groups follow.
+    /// Begins or ends the machine's demand of headroom, which batch groups follow.
     pub(super) fn demand_changes(&mut self) {
         if self.owner.is_none() {
             return;
@@ -250,7 +249,7 @@ impl World {
         self.tell(|| format!("remove {name}, known: {}", desired.is_known));
         if let Some(removed) = self.ask_owner(|owner| owner.remove(&name)) {
             self.counts.removed += 1;
-            // What was refused is tried again when an owner starts or stops.
+            // A refused removal is tried again when an owner starts or stops.
             self.is_half_done |= removed
                 .as_ref()
                 .is_ok_and(|report| !report.problems.is_empty());
@@ -276,7 +275,7 @@ impl World {
         let added = self.ask_owner(|owner| owner.add_process(&name, pid));
         self.tell(|| format!("add process {pid} to {name}: {added:?}"));
         let is_there = match &self.desired_groups[&name].policy.selector {
-            // It may have died after the move.
+            // The owner may have died after the move.
             Selector::Cgroup(path) => simulated::with(|kernel| {
                 kernel
                     .tasks()
@@ -294,7 +293,7 @@ impl World {
         }
     }
 
-    /// Looks at what others wrote, or applies again.
+    /// Lets the owner look for changes of others, or apply the knobs again.
     pub(super) fn look_after(&mut self) {
         let Some(name) = self.pick_known() else {
             return;

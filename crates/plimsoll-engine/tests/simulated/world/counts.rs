@@ -1,6 +1,6 @@
 //! Counters of events in the simulation.
 
-/// Counters of events: a test in which they do not happen shows nothing.
+/// Counters of events: a test in which the events do not happen shows nothing.
 #[derive(Debug, Default)]
 pub struct Counts {
     pub steps: u64,
@@ -35,7 +35,7 @@ impl Counts {
         self.remade_within += more.remade_within;
     }
 
-    /// Whether as much has happened as is needed to show anything.
+    /// Checks that each event has happened often enough to show anything.
     pub fn check(&self) {
         let all = [
             self.added,

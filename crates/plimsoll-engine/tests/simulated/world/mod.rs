@@ -28,33 +28,34 @@ const RUNTIME: &str = "/simulated/run/plimsoll";
 const FOREIGN: [&str; 6] = ["a", "a/b", "a/b/c", "d", "e", "e/f"];
 /// Names of groups of commands and of processes.
 const OWN: [&str; 3] = ["one", "two", "three"];
-/// Processes have numbers up to this.
+/// Bound of the numbers of processes.
 const PIDS: i32 = 40;
 
-/// One machine.
 pub struct World {
     chance: Chance,
     version: Version,
     hierarchy: Arc<Hierarchy>,
     runtime: RuntimeFolder,
-    /// `None`: it was killed.
+    /// The owner; `None`: it was killed.
     owner: Option<CgroupEnforcer>,
     desired_groups: BTreeMap<String, Desired>,
-    /// Headroom is demanded of all batch groups.
+    /// Whether headroom is demanded of all batch groups.
     has_demand: bool,
-    /// To which group a process, or one that it descends from, was moved.
+    /// Group to which a process, or one that it descends from, was moved.
     members: BTreeMap<i32, String>,
     /// Processes that were moved to a foreign cgroup: they may be moved out of any again.
     guests: BTreeSet<i32>,
     shadow: Shadow,
-    /// Cgroups that were removed and made again while the owner was at work: it is not told yet.
+    /// Cgroups that were removed and made again while the owner was at work, and of which it was
+    /// not told yet.
     remade: Vec<PathBuf>,
-    /// Others have done something since the last clean stop that may keep a value from being put
-    /// back.
+    /// Whether others have done something since the last clean stop that may keep a value from
+    /// being put back.
     is_disturbed: bool,
-    /// An owner has died half-way, or has left state of groups that no client requests any more.
+    /// Whether an owner has died half-way, or has left state of groups that no client requests any
+    /// more.
     is_half_done: bool,
-    /// Others leave the files of cgroups alone.
+    /// Whether others leave the files of cgroups alone.
     is_calm: bool,
     is_traced: bool,
     pub counts: Counts,
@@ -85,7 +86,7 @@ impl World {
         world
     }
 
-    /// As a service manager does it after a boot.
+    /// Makes cgroups and processes, as a service manager does after a boot.
     fn furnish(&mut self) {
         let gives = self.chance.once_in(2);
         simulated::with(|kernel| {
@@ -116,7 +117,7 @@ impl World {
         }
     }
 
-    /// Whatever happens next.
+    /// Makes a random step.
     pub fn step(&mut self) {
         self.counts.steps += 1;
         match self.chance.below(100) {
@@ -166,8 +167,8 @@ impl World {
                 };
                 for (pid, task) in kernel.tasks().iter() {
                     let is_member = match &desired.policy.selector {
-                        // One that was moved to a cgroup below goes back to where it was, and
-                        // leaves this one, too.
+                        // A process that was moved to a cgroup below goes back to its old place,
+                        // and leaves this cgroup, too.
                         Selector::Cgroup(path) => {
                             let may_leave = match self.members.get(&pid) {
                                 Some(group) => group != name,
@@ -190,7 +191,7 @@ impl World {
         });
     }
 
-    /// All promises hold now, without any write.
+    /// Checks that all promises hold now, without any write.
     fn check_now(&mut self) {
         self.watch();
         simulated::with(|kernel| {

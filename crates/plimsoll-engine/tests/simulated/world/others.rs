@@ -17,7 +17,7 @@ impl World {
         self.chance.pick(&free)
     }
 
-    /// Foreign cgroups that take processes.
+    /// Lists foreign cgroups that take processes.
     pub(super) fn places(&self) -> Vec<PathBuf> {
         simulated::with(|kernel| {
             let cgroups = kernel.cgroups();
@@ -97,10 +97,10 @@ impl World {
         }
     }
 
-    /// Others have changed something here: nothing is promised of it until it is applied again.
+    /// Suspends the promises of a cgroup that others have changed, until knobs are applied again.
     pub(super) fn suspend_around(&mut self, path: &Path) {
         if is_own(path) {
-            // Of the parent, whichever it is.
+            // The cgroup may be a parent of own groups: all promises are suspended.
             for desired in self.desired_groups.values_mut() {
                 (desired.promised, desired.is_respected) = (None, true);
             }
@@ -122,14 +122,14 @@ impl World {
             return;
         };
         self.tell(|| format!("others move {pid} to /{}", place.display()));
-        // The owner takes it in again.
+        // The owner moves the process into its group again.
         self.is_disturbed |= self.members.contains_key(&pid);
         let file = place.join("cgroup.procs");
         simulated::with(|kernel| {
             kernel.watches.retain(|watch| watch.pid != pid);
             let _ = kernel.others_write(&file, &pid.to_string());
         });
-        // One that was moved to a foreign cgroup may come back there.
+        // A process that was moved to a foreign cgroup may come back there.
         if self
             .members
             .get(&pid)
@@ -158,8 +158,8 @@ impl World {
             return;
         }
         self.shadow.forget(path);
-        // A watch of cgroups tells the owner, which forgets the group; perhaps after there is
-        // another of its path.
+        // A watch of cgroups tells the owner, which forgets the group; perhaps after another cgroup
+        // has the path.
         if self.chance.once_in(2) {
             let made = simulated::with(|kernel| kernel.cgroups().create(path));
             self.tell(|| format!("and make it again: {made:?}"));
@@ -168,7 +168,7 @@ impl World {
         self.tell_removed(path);
     }
 
-    /// The owner is told that a cgroup has gone.
+    /// Tells the owner that a cgroup has gone.
     fn tell_removed(&mut self, path: &Path) {
         let name = format!("/{}", path.display());
         if let Some(desired) = self.desired_groups.remove(&name)
@@ -178,8 +178,8 @@ impl World {
         }
     }
 
-    /// Others have removed cgroups and made them again while the owner was at work. Those that are
-    /// there have what a new one has, whatever the owner was about to write.
+    /// Notes cgroups that others have removed and made again while the owner was at work. They have
+    /// the values of new cgroups, whatever the owner was about to write.
     pub(super) fn note_remade(&mut self) {
         for path in simulated::with(|kernel| std::mem::take(&mut kernel.remade)) {
             self.tell(|| format!("others have made /{} again", path.display()));
@@ -190,7 +190,7 @@ impl World {
         }
     }
 
-    /// Tells the owner what has happened while it was at work.
+    /// Tells the owner of the cgroups that were made again while it was at work.
     pub(super) fn tell_remade(&mut self) {
         for path in std::mem::take(&mut self.remade) {
             self.tell_removed(&path);
@@ -206,7 +206,8 @@ impl World {
         }
         let path = Path::new(path);
         let text = self.chance.pick(&["+cpu", "-cpu"]).unwrap_or("+cpu");
-        // What others switch off is not there any more: they know, and groups of ours go with it.
+        // Others know that values vanish when they switch the controller off, and groups of ours
+        // vanish with it.
         let is_used = text == "-cpu";
         if is_used && !self.desired_groups.is_empty() {
             return;

@@ -18,7 +18,7 @@ use super::promise::Promise;
 use super::{FOREIGN, World};
 use crate::shadow::is_own;
 
-/// The machine's policy, with headroom that some groups ask for or without.
+/// Policy of the machine, with headroom that some groups ask for, or without.
 pub fn machine_policy(has_demand: bool) -> MachinePolicy {
     let mut demand = Demand::default();
     if has_demand {
@@ -49,7 +49,7 @@ impl World {
             3 => kernel.faults.disk_is_full = true,
             _ => (),
         });
-        // Perhaps something is not written down, or not put back.
+        // An entry may be missing from the journal, or a value not put back.
         self.is_half_done |= kind < 4;
         if !self.is_calm && self.chance.once_in(4) {
             let path = self.chance.pick(&FOREIGN);
@@ -58,7 +58,7 @@ impl World {
         }
     }
 
-    /// Asks the owner. `None`: there is none, or it dies of it.
+    /// Asks the owner. `None`: there is none, or the request kills it.
     pub(super) fn ask_owner<R>(
         &mut self,
         act: impl FnOnce(&mut CgroupEnforcer) -> Result<R>,
@@ -70,7 +70,7 @@ impl World {
             Err(payload) if payload.is::<Killed>() => {
                 self.counts.deaths_within += 1;
                 self.tell(|| "the owner dies".to_owned());
-                // What it would do at its end does not happen: it is dead.
+                // A dead owner does nothing at its end.
                 self.is_half_done = true;
                 self.owner = None;
                 simulated::with(|kernel| kernel.revive());
@@ -83,7 +83,7 @@ impl World {
         answer
     }
 
-    /// The owner is killed, or the next one starts.
+    /// Kills the owner, or starts the next one.
     pub(super) fn die(&mut self) {
         if self.owner.is_none() {
             return self.start();
@@ -91,7 +91,7 @@ impl World {
         self.tell(|| "the owner is killed".to_owned());
         self.counts.deaths += 1;
         simulated::with(|kernel| kernel.faults.death_in = Some(0));
-        // Its first write on the way out is its last.
+        // The first write of a killed owner is its last.
         let ended = catch_unwind(AssertUnwindSafe(|| {
             let _ = os::create_folder(&Path::new(MOUNT).join("never"));
         }));
@@ -101,9 +101,9 @@ impl World {
         self.check_now();
     }
 
-    /// An owner starts and takes over what an earlier one has left.
+    /// Starts an owner, which takes over the groups that an earlier one has left.
     pub(super) fn start(&mut self) {
-        // As the daemon: a group whose processes have all ended is not asked for again.
+        // The daemon does not ask for a group again whose processes have all ended.
         let members = self.members.clone();
         let nr_desired = self.desired_groups.len();
         self.desired_groups
@@ -131,7 +131,7 @@ impl World {
         let all_promised = self.desired_groups.values().all(|desired| {
             desired.is_known && desired.promised == Some(Promise::of(&desired.policy.knobs, has_demand))
                 && desired.policy.knobs.soft_cap.is_none()
-                // It is given to who has come meanwhile.
+                // The level is given to tasks that have come meanwhile.
                 && desired.policy.knobs.nice.is_none()
         });
         for desired in self.desired_groups.values_mut() {
@@ -221,12 +221,12 @@ impl World {
         self.furnish();
         self.is_disturbed = false;
         self.start();
-        // What is written down of the boot before is nobody's now.
+        // Nothing in a journal of the boot before belongs to anybody now.
         let differences = self.shadow.differences();
         assert!(differences.is_empty(), "after a boot: {differences:?}");
     }
 
-    /// A clean stop: all is as others have left it.
+    /// Stops the owner cleanly, and checks that all is as others have left it.
     pub fn stop(&mut self) {
         let mut tries = 0;
         while self.owner.is_none() {
@@ -260,7 +260,7 @@ impl World {
                 .map(Path::to_owned)
                 .collect::<Vec<_>>()
         });
-        // What others did may be in the way: then it is told.
+        // An action of others may be in the way: then the report tells.
         let is_told = self.is_disturbed && !report.problems.is_empty();
         if !is_told {
             assert!(own.is_empty(), "left: {own:?} {report:?}");

@@ -3,25 +3,25 @@
 use plimsoll_engine::group_policy::GroupPolicy;
 use plimsoll_engine::knobs::{Class, Knobs};
 
-/// Desired state of a group.
 #[derive(Debug, Clone)]
 pub struct Desired {
     pub policy: GroupPolicy,
-    /// The promise to its members; `None`: it is not in force yet, or others have interfered,
+    /// Promise to the group's members; `None`: it is not in force yet, or others have interfered,
     /// or a change has failed half-way.
     pub promised: Option<Promise>,
-    /// The owner was told of it.
+    /// Whether the owner was told of the group.
     pub is_known: bool,
-    /// It may not yield to headroom yet, because its change has failed.
+    /// Whether the group may not yield to headroom yet, because its change has failed.
     pub is_doubtful: bool,
-    /// Others have changed something of it, which is respected until it is applied again.
+    /// Whether others have changed something of the group, which is respected until knobs are
+    /// applied again.
     pub is_respected: bool,
 }
 
-/// Some limit: what headroom's controller grants depends on what the machine has done.
+/// Some limit: the grants of the headroom controller depend on the machine's past.
 const HEADROOM_PPM: u64 = u64::MAX;
 
-/// The weakest of the limits that may be in force.
+/// Weakest of the limits that may be in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Promise {
     pub rate_max_ppm: Option<u64>,
@@ -29,7 +29,7 @@ pub struct Promise {
 }
 
 impl Promise {
-    /// `has_demand`: the machine demands headroom.
+    /// Creates the promise for knobs. `has_demand`: the machine demands headroom.
     pub fn of(knobs: &Knobs, has_demand: bool) -> Self {
         let quota = knobs.quota.and_then(|quota| quota.rate_ppm());
         let cap = knobs.cap.map(|cap| u64::from(cap.permille) * 1_000);
@@ -41,7 +41,7 @@ impl Promise {
         }
     }
 
-    /// What holds while the demand of headroom begins or ends.
+    /// Returns the promise while the demand of headroom begins or ends.
     pub fn without_headroom(self) -> Self {
         Self {
             rate_max_ppm: self.rate_max_ppm.filter(|ppm| *ppm != HEADROOM_PPM),
@@ -49,7 +49,7 @@ impl Promise {
         }
     }
 
-    /// What holds while one becomes the other.
+    /// Returns the promise that holds while one of two becomes the other.
     pub fn weaker(self, other: Self) -> Self {
         let rates = self.rate_max_ppm.zip(other.rate_max_ppm);
         Self {

@@ -1,4 +1,4 @@
-//! Which knobs one cgroup can have.
+//! Check of which knobs one cgroup can have together.
 
 use crate::error::{EngineError, Result};
 use crate::knobs::{Class, Knobs};
@@ -14,11 +14,11 @@ fn not_here(knob: &'static str, value: String, reason: impl Into<String>) -> Res
     })
 }
 
-/// Whether one cgroup can have all of these knobs at once, as long as
-/// something of ours runs.
+/// Checks that one cgroup can have all of these knobs at once, as long as a process of Plimsoll
+/// runs.
 ///
 /// # Errors
-/// Names the first that it cannot.
+/// Names the first knob that it cannot have.
 pub fn check_one_cgroup(knobs: &Knobs) -> Result<()> {
     if knobs.per_task {
         return not_here(
@@ -36,7 +36,7 @@ pub fn check_one_cgroup(knobs: &Knobs) -> Result<()> {
     Ok(())
 }
 
-/// Quota and cap are both made of the quota.
+/// Refuses quota and cap together: both are made of the cgroup's one quota.
 fn check_one_quota(knobs: &Knobs) -> Result<()> {
     if let (Some(quota), Some(cap)) = (knobs.quota, knobs.cap) {
         let reason = format!("a cgroup has one quota, taken by quota {quota}; {OTHER_WAY}");

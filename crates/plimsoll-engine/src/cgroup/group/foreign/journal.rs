@@ -1,4 +1,4 @@
-//! The journal of all foreign groups: they share one, because there may be thousands.
+//! Journal that all foreign groups share, because there may be thousands of them.
 
 use std::io;
 use std::path::Path;
@@ -8,36 +8,32 @@ use crate::journal::{Entry, FileRestore, Header, Journal};
 use crate::knobs::Knobs;
 use crate::runtime::RuntimeFolder;
 
-/// The name of the journal begins so: no group can be called that.
+/// Beginning of the journal's name, which the name of no group can have.
 pub(in crate::cgroup) const JOURNAL: &str = "daemon+";
 
-/// A journal is never written anew for fewer entries.
+/// Number of entries up to which a journal is never rewritten.
 const ENTRIES_MIN: usize = 512;
-/// The usual number of entries for one cgroup.
+/// Usual number of entries for one cgroup.
 const ENTRIES_EACH: usize = 6;
 
-/// The journal, and files of removed groups that are still to be put back.
+/// Journal of all foreign groups, and files of removed groups that are still to be put back.
 #[derive(Debug)]
 pub(in crate::cgroup) struct SharedJournal {
-    /// `None` once everything is put back.
+    /// The journal; `None` once everything is put back.
     kept: Option<KeptJournal>,
-    /// Files of groups that are removed, which the kernel refused to put back because of limits
-    /// above or below that are still in force.
+    /// Files of removed groups that the kernel refused to put back, because of limits above or
+    /// below that are still in force.
     late: Vec<FileRestore>,
     nr_groups: usize,
 }
 
 impl SharedJournal {
-    /// Begins a journal.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub fn create(runtime: &RuntimeFolder, name: &str) -> Result<Self> {
         let kept = KeptJournal::create(runtime, name)?;
         Ok(Self::with(kept, Vec::new()))
     }
 
-    /// Goes on with the journal of an earlier owner, which has so many entries.
+    /// Continues the journal of an earlier owner, which has `nr_entries` entries.
     pub fn go_on(journal: Journal, nr_entries: usize, late: Vec<FileRestore>) -> Self {
         Self::with(KeptJournal::go_on(journal, nr_entries), late)
     }
@@ -53,7 +49,7 @@ impl SharedJournal {
     /// Records changes before they are made. To be called while no change is under way.
     ///
     /// # Errors
-    /// When it cannot be written; then nothing may be done.
+    /// When the entries cannot be written; then nothing may be done.
     pub fn record(&mut self, entries: &[Entry]) -> Result<()> {
         let kept = self.kept.as_mut().ok_or_else(|| EngineError::Control {
             name: "journal".into(),
@@ -63,7 +59,7 @@ impl SharedJournal {
         kept.record(entries)
     }
 
-    /// Writes down what has been done.
+    /// Records finished changes. On a full disk they are written later.
     pub fn note(&mut self, entries: Vec<Entry>) {
         if let Some(kept) = &mut self.kept {
             kept.note(entries);
@@ -74,7 +70,7 @@ impl SharedJournal {
         self.nr_groups += 1;
     }
 
-    /// A group is put back: its entries are of no use any more.
+    /// Counts a removed group, whose entries are obsolete.
     pub fn forget_group(&mut self) {
         if let Some(kept) = &mut self.kept {
             kept.tidy(self.nr_groups);
@@ -82,19 +78,19 @@ impl SharedJournal {
         self.nr_groups = self.nr_groups.saturating_sub(1);
     }
 
-    /// The late files of one cgroup.
+    /// Lists the late files of one cgroup.
     pub fn late_of(&self, folder: &Path) -> impl Iterator<Item = &FileRestore> {
         let is_of_it = move |file: &&FileRestore| file.path.parent() == Some(folder);
         self.late.iter().filter(is_of_it)
     }
 
-    /// The same: a group has them from now on.
+    /// Removes the late files of one cgroup and returns them: a group has them from now on.
     pub fn take_late(&mut self, folder: &Path) -> Vec<FileRestore> {
         let is_of_it = |file: &mut FileRestore| file.path.parent() == Some(folder);
         self.late.extract_if(.., is_of_it).collect()
     }
 
-    /// All late files: they are tried again.
+    /// Removes all late files and returns them, for another attempt.
     pub fn take_all_late(&mut self) -> Vec<FileRestore> {
         std::mem::take(&mut self.late)
     }
@@ -107,25 +103,23 @@ impl SharedJournal {
         self.late.extend(late);
     }
 
-    /// The journal, to be undone.
+    /// Ends the use of the journal, and returns it to be undone.
     pub fn end(&mut self) -> Option<Journal> {
         self.kept.take().map(KeptJournal::into_journal)
     }
 }
 
-/// A journal that this process keeps for a long time.
 #[derive(Debug)]
 struct KeptJournal {
     journal: Journal,
     nr_entries: usize,
-    /// When it was written anew.
+    /// Number of entries after the last rewrite.
     nr_live: usize,
-    /// Done, but not written down yet: the disk was full.
+    /// Entries of finished changes that are not written yet, because the disk was full.
     late: Vec<Entry>,
 }
 
 impl KeptJournal {
-    /// Begins it.
     fn create(runtime: &RuntimeFolder, name: &str) -> Result<Self> {
         let header = Header::new(name, "cgroups of others", &Knobs::default());
         Ok(Self {
@@ -136,7 +130,7 @@ impl KeptJournal {
         })
     }
 
-    /// Goes on with the journal of an earlier owner, which has so many entries.
+    /// Continues the journal of an earlier owner, which has `nr_entries` entries.
     fn go_on(journal: Journal, nr_entries: usize) -> Self {
         Self {
             journal,
@@ -146,7 +140,7 @@ impl KeptJournal {
         }
     }
 
-    /// Writes down what is about to be done.
+    /// Records changes before they are made, after the late entries.
     fn record(&mut self, entries: &[Entry]) -> Result<()> {
         if entries.is_empty() {
             return Ok(());
@@ -161,7 +155,7 @@ impl KeptJournal {
         Ok(())
     }
 
-    /// Writes down what has been done.
+    /// Records finished changes; if that fails, the next call writes them.
     fn note(&mut self, entries: Vec<Entry>) {
         self.late.extend(entries);
         if !self.late.is_empty() && self.journal.note(&self.late).is_ok() {
@@ -177,20 +171,20 @@ impl KeptJournal {
         if self.nr_entries <= 2 * usual {
             return;
         }
-        // On a full disk it stays as it is, and is tried again much later.
+        // On a full disk the journal stays as it is, and is tried again much later.
         let nr_live = self.journal.rewrite().unwrap_or(self.nr_entries);
         self.nr_live = nr_live;
         self.nr_entries = nr_live;
     }
 
-    /// The journal, to be undone.
+    /// Returns the journal, to be undone, after an attempt to write the late entries.
     fn into_journal(mut self) -> Journal {
         self.note(Vec::new());
         self.journal
     }
 }
 
-/// The same failure for another group that shares the journal.
+/// Copies the failure of a shared write, for each group that shares the journal.
 pub(in crate::cgroup) fn copy_of(error: &EngineError) -> EngineError {
     match error {
         EngineError::Journal { path, source } => EngineError::Journal {

@@ -1,7 +1,8 @@
-//! The state of a group whose cgroup another process made.
+//! State of a group whose cgroup another process made.
 //!
-//! There may be thousands: no file stays open for one of them, no timer looks at them, and the
-//! cost of one is the same however many there are. Only a soft cap and headroom need a loop.
+//! There may be thousands of such groups: no file stays open for one of them, no timer looks at
+//! them, and the cost of one is the same however many there are. Only a soft cap and headroom need
+//! a loop.
 
 pub(in crate::cgroup) mod check;
 pub(in crate::cgroup) mod journal;
@@ -23,17 +24,17 @@ use crate::journal::{Entry, FileRestore, GroupRestore, TaskRestore};
 use crate::knobs::{Knobs, Nice};
 use crate::undo::{self, UndoReport};
 
-/// The values to put back into a foreign cgroup and its tasks.
+/// Values to put back into a foreign cgroup and its tasks.
 #[derive(Debug, Default)]
 pub(in crate::cgroup) struct Foreign {
     pub values: Values,
-    /// Files that were not put back when the cgroup was in a group before: the kernel refused
-    /// them then.
+    /// Files that were not put back when the cgroup was in a group before, because the kernel
+    /// refused that.
     pub earlier: Vec<FileRestore>,
     pub tasks: Vec<TaskRestore>,
-    /// Of the tasks that these start; `None`: none has a nice level from us.
+    /// Nice level of tasks that the known tasks start; `None`: no task has a level from us.
     pub descendants: Option<GroupRestore>,
-    /// Processes that were moved here, as they are in the journal.
+    /// Journal entries of the processes that were moved in.
     pub moved: Vec<Entry>,
 }
 
@@ -48,15 +49,12 @@ impl Foreign {
         }
     }
 
-    /// The weight that the cgroup had at first.
-    ///
-    /// # Errors
-    /// When it cannot be read.
+    /// Returns the weight that the cgroup had at first.
     pub fn weight_at_first(&self, common: &Common) -> Result<u32> {
         self.values.weight_at_first(&common.layout.top)
     }
 
-    /// Sets other knobs; the first original values stay those of undo. A knob that is not set any
+    /// Sets other knobs; undo still writes the first original values. A knob that is not set any
     /// more is put back. Loops are not started.
     ///
     /// # Errors
@@ -70,11 +68,11 @@ impl Foreign {
         check_one_cgroup(knobs)?;
         let group = common.layout.top.clone();
         group.check_exists()?;
-        // Somebody may have switched it off since.
+        // Somebody may have switched the controller off since.
         give_controller(&group, &context.runtime)?;
         let yields = context.yields(knobs, common.is_scheduled, true);
         if !yields {
-            // First: the quota that is read and put back must stay as it is.
+            // Before the quota is read and put back: the loop must not change it any more.
             context.headroom.remove(&common.name);
         }
         let known = self.known(common.knobs.nice);
@@ -91,7 +89,7 @@ impl Foreign {
         Ok(())
     }
 
-    /// Takes over the originals of a change that the kernel has taken.
+    /// Takes over the original values of a change that has succeeded.
     pub fn commit(&mut self, prepared: Prepared, context: &mut Context) {
         let folder = folder_of(&prepared.group);
         self.values = prepared.values;
@@ -101,10 +99,6 @@ impl Foreign {
         context.journal.note(prepared.afterwards);
     }
 
-    /// Moves a process in.
-    ///
-    /// # Errors
-    /// When there is no such process, or the kernel refuses.
     pub fn take_in(&mut self, common: &Common, pid: i32, context: &mut Context) -> Result<()> {
         let group = &common.layout.top;
         group.check_exists()?;
@@ -121,12 +115,11 @@ impl Foreign {
         Ok(())
     }
 
-    /// Whether a process was moved here.
     pub fn has_moved(&self, pid: i32) -> bool {
         moved_pids(&self.moved).any(|moved| moved == pid)
     }
 
-    /// Writes of others since the last time.
+    /// Returns the external changes of files that were not reported yet.
     ///
     /// # Errors
     /// When the cgroup is gone.
@@ -136,7 +129,7 @@ impl Foreign {
         self.values.audit(group)
     }
 
-    /// Puts all but the files back.
+    /// Puts nice levels and moved processes back, but no files.
     pub fn restore_tasks(&self, group: &CpuGroup, report: &mut UndoReport) {
         for restore in &self.tasks {
             undo::restore_nice(restore, report);
@@ -147,7 +140,7 @@ impl Foreign {
         if self.moved.is_empty() {
             return;
         }
-        // Of those that are still here.
+        // Only the processes that are still in this cgroup are moved back.
         let here = Entry::Hold {
             folder: folder_of(group),
             inode: group.inode().unwrap_or(0),
@@ -156,8 +149,8 @@ impl Foreign {
         undo::undo_entries(&entries, report);
     }
 
-    /// How to put the files back: as they were before the cgroup was in a group for the first
-    /// time.
+    /// Returns the data to put the files back as they were before the cgroup was in a group for the
+    /// first time.
     pub fn restores(&self, group: &CpuGroup) -> Vec<FileRestore> {
         let mut all = self.values.restores(group);
         for earlier in &self.earlier {
@@ -173,7 +166,8 @@ impl Foreign {
         all
     }
 
-    /// A change has failed, and the kernel has not taken back all of it: the rest is ours.
+    /// Tracks the files of a failed change that the kernel did not let us put back: they are still
+    /// ours.
     fn keep_unreverted(&mut self, tried: &Values, group: &CpuGroup) {
         for file in tried.restores(group) {
             let is_known =
@@ -185,7 +179,7 @@ impl Foreign {
         }
     }
 
-    /// The journal's entry that it is put back.
+    /// Returns the journal's entry for a cgroup that is put back.
     pub fn released(&self, group: &CpuGroup) -> Entry {
         Entry::Released {
             paths: vec![folder_of(group)],
@@ -194,7 +188,7 @@ impl Foreign {
         }
     }
 
-    /// The same with the tasks that another has changed.
+    /// Returns this state with the tasks and moved processes of `other`.
     pub fn with_tasks_of(mut self, other: &Self) -> Self {
         self.tasks.clone_from(&other.tasks);
         self.descendants.clone_from(&other.descendants);
@@ -202,7 +196,6 @@ impl Foreign {
         self
     }
 
-    /// Puts everything back.
     pub fn undo(self, common: &Common, context: &mut Context, report: &mut UndoReport) {
         let group = &common.layout.top;
         self.restore_tasks(group, report);
@@ -210,7 +203,7 @@ impl Foreign {
         let mut noted: Vec<Entry> = files.iter().map(|file| released(&file.path)).collect();
         files.extend(self.restores(group));
         let refused = undo::try_restore_files(&files, report);
-        // A file that waits for the limits of others is no news.
+        // A refusal because of the limits of others is no problem worth a report.
         let is_reported = |error: &EngineError| !undo::is_refused(error);
         let reported = refused.iter().filter(|(_, error)| is_reported(error));
         let reported = reported.map(|(_, error)| format!("{error}; it will be tried again"));
@@ -225,7 +218,8 @@ impl Foreign {
     }
 }
 
-/// A cgroup's folder, as the parent of its files is written.
+/// Returns a cgroup's folder in the form that the parent of its files has: without a slash at the
+/// end.
 pub(in crate::cgroup) fn folder_of(group: &CpuGroup) -> PathBuf {
     let file = group.cpu_file("cgroup.procs");
     file.parent().map(Path::to_owned).unwrap_or(file)

@@ -1,4 +1,4 @@
-//! A change of a foreign group's knobs: worked out, written down, done.
+//! A change of a foreign group's knobs: planned, recorded, made.
 
 use std::collections::{HashMap, HashSet};
 
@@ -24,7 +24,6 @@ pub(in crate::cgroup) struct Known<'a> {
     pub nice: Option<Nice>,
 }
 
-/// The processes of such entries.
 pub(super) fn moved_pids(moved: &[Entry]) -> impl Iterator<Item = i32> {
     moved.iter().filter_map(|entry| match entry {
         Entry::Move { pid, .. } => Some(*pid),
@@ -32,29 +31,29 @@ pub(super) fn moved_pids(moved: &[Entry]) -> impl Iterator<Item = i32> {
     })
 }
 
-/// A change of knobs that is worked out and not done yet.
+/// Change of knobs that is planned and not made yet.
 #[derive(Debug)]
 pub(in crate::cgroup) struct Prepared {
     pub group: CpuGroup,
     change: Change,
-    /// What it comes to.
+    /// Tracked files after the change.
     pub values: Values,
-    /// The same for the nice levels of tasks.
+    /// Original nice levels of tasks after the change.
     pub tasks: Vec<TaskRestore>,
-    /// And of what these start.
+    /// Original nice level of tasks that these start.
     pub descendants: Option<GroupRestore>,
-    /// What had a level from us that is asked for no more.
+    /// Original nice levels to put back, because the level from us is no longer asked for.
     let_go: Option<(GroupRestore, Vec<TaskRestore>)>,
-    /// Tasks with the level that they are to get and that they had.
+    /// Tasks, each with its new level and its present one.
     renice: Vec<(i32, i32, i32)>,
-    /// To be on disk before.
+    /// Journal entries to be on disk before the change.
     pub entries: Vec<Entry>,
-    /// To be written down after.
+    /// Journal entries to be written after the change.
     pub afterwards: Vec<Entry>,
 }
 
 impl Prepared {
-    /// Looks at what is there now, and works out what has to be done.
+    /// Reads the present values, and plans the change.
     pub fn new(group: CpuGroup, known: Known<'_>, knobs: &Knobs, yields: bool) -> Result<Self> {
         let wanted = Wanted::on_one_cgroup(knobs, yields);
         let mut change = Change::plan(&group, known.values, &wanted)?;
@@ -74,14 +73,13 @@ impl Prepared {
             None if known.nice.is_some() => prepared.reset_nice(known),
             None => (),
         }
-        // What was read is of this one, if it is still there.
+        // The values were read from the bound cgroup only if it is still there.
         prepared.group.check_exists()?;
         Ok(prepared)
     }
 
-    /// Every task that is there now gets the level. One that has come since
-    /// the last time may have had that from us already, from whoever started
-    /// it.
+    /// Plans the level for every task that is there now. A task that has come since the last time
+    /// may have our earlier level already, inherited from the task that started it.
     fn set_nice(&mut self, nice: Nice, known: Known<'_>) -> Result<()> {
         let mut known_tasks: HashMap<TaskId, &TaskRestore> = HashMap::new();
         known_tasks.extend(known.tasks.iter().map(|restore| (restore.task, restore)));
@@ -123,7 +121,7 @@ impl Prepared {
         Ok(())
     }
 
-    /// What these tasks start from now on has the level, too.
+    /// Records that tasks started by these from now on have the level, too.
     fn note_descendants(&mut self, nice: i32) {
         let before = self.descendants.take();
         let is_known = before
@@ -166,7 +164,7 @@ impl Prepared {
         });
     }
 
-    /// Does it. When the kernel refuses, everything is as it was before.
+    /// Makes the change. When the kernel refuses, the values from before are written back.
     pub fn execute(&self) -> Result<()> {
         self.change.execute(&self.group)?;
         for (tid, nice, _) in &self.renice {
@@ -176,22 +174,22 @@ impl Prepared {
             }
         }
         if let Some((group, tasks)) = &self.let_go {
-            // What is refused here was not refused above.
+            // A refusal is not reported: the calls above, of the same kind, were accepted.
             undo::restore_group(group, tasks, &mut UndoReport::default());
         }
         Ok(())
     }
 
-    /// Goes back to what was there before.
+    /// Writes the values back that were there before.
     pub fn revert(&self) {
         self.change.revert(&self.group);
         for (tid, _, before) in &self.renice {
-            // As far as it goes: what was refused may be refused again.
+            // A level that was refused once may be refused again.
             let _ = tasks::set_nice(*tid, *before);
         }
     }
 
-    /// That a new group has not come to be.
+    /// Returns the journal's entry for a new group that has failed.
     pub fn released(&self) -> Entry {
         Entry::Released {
             paths: vec![folder_of(&self.group)],

@@ -1,4 +1,4 @@
-//! A group that an earlier owner has left: the next one goes on with it.
+//! Adoption of a group that an earlier owner has left.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::journal::{self, Entry, Journal};
 use crate::knobs::Knobs;
 use crate::undo;
 
-/// The cgroup of one layout, as the journal has it.
+/// Cgroup of one layout, as the journal has it.
 struct Created<'a> {
     folders: &'a [PathBuf],
     evacuate_to: &'a [PathBuf],
@@ -19,11 +19,8 @@ struct Created<'a> {
 }
 
 impl Own {
-    /// Takes the group of a journal over as it is, if its cgroups are there. Nothing is written to
-    /// them. `None`: it cannot be gone on with, and has to be undone.
-    ///
-    /// # Errors
-    /// When the journal cannot be read.
+    /// Takes over the group of a journal as it is, if its cgroups are there. Nothing is written to
+    /// them. `None`: the group cannot be continued, and has to be undone.
     pub fn adopt(
         hierarchy: &Arc<Hierarchy>,
         journal: &mut Journal,
@@ -45,12 +42,13 @@ impl Own {
             changed.unwrap_or(&header.knobs).clone()
         };
         let created = created(&parsed.entries);
-        // Its cgroups tell whether it yields to headroom.
+        // The cgroups show whether the group yields to headroom.
         let layouts_of = |one: &Created<'_>, knobs: &Knobs| {
             [false, true]
                 .map(|yields| Layout::new(hierarchy, &header.name, one.generation, knobs, yields))
         };
-        // The last that is whole: an owner that was killed while it built another has left both.
+        // The last layout that is whole: an owner that was killed while it built another has left
+        // both.
         let found = created.iter().rev().find_map(|one| {
             let knobs = knobs_of(one.generation);
             let mut layouts = layouts_of(one, &knobs).into_iter();
@@ -61,7 +59,8 @@ impl Own {
             return Ok(None);
         };
         let generation = created.iter().map(|one| one.generation).max();
-        // The next change sets the limits first: the owner may have died before it had set them.
+        // The next change sets the limits, and then moves the processes of the other layouts over:
+        // the owner may have died before it had set the limits.
         let others = created.iter().filter(|other| other.folders != one.folders);
         let behind = others
             .filter(|other| other.folders.iter().any(|folder| os::exists(folder)))
@@ -85,16 +84,13 @@ impl Own {
         Ok(Some((common, own)))
     }
 
-    /// Moves a process to where the group's processes go when it ends.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
+    /// Moves a process to the place to which the group's processes go when the group ends.
     pub fn evacuate(&self, pid: i32) -> Result<()> {
         undo::move_back(&self.evacuate_to, pid)
     }
 }
 
-/// The cgroups that were created for the group, one after the other.
+/// Lists the cgroups that were created for the group, in order.
 fn created(entries: &[Entry]) -> Vec<Created<'_>> {
     let mut created = Vec::new();
     for entry in entries {
@@ -113,7 +109,7 @@ fn created(entries: &[Entry]) -> Vec<Created<'_>> {
     created
 }
 
-/// The number behind the `+` of a rebuilt group's folder; 0: it was not rebuilt.
+/// Returns the number behind the `+` of a rebuilt group's folder; 0: the group was not rebuilt.
 fn generation_of(folder: &Path) -> u32 {
     let name = folder.file_name().and_then(|name| name.to_str());
     let number = name.and_then(|name| name.split_once('+'));

@@ -1,4 +1,4 @@
-//! The cgroups of a group that Plimsoll made: from nothing to removed.
+//! Cgroups of a group that Plimsoll made, from their creation to their removal.
 
 mod adopt;
 mod nice;
@@ -22,10 +22,10 @@ use crate::knobs::{Bandwidth, Knobs};
 use crate::tasks;
 use crate::undo::{self, UndoReport};
 
-/// A group that keeps forking is chased for this long.
+/// Time for which a group that keeps forking is chased.
 const MOVE_MAX: Duration = Duration::from_secs(10);
 
-/// Counters of the cgroups that a rebuilt group had before.
+/// Counters of the cgroups that a group had before it was rebuilt.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::cgroup) struct Carried {
     pub usage_ns: u64,
@@ -34,7 +34,8 @@ pub(in crate::cgroup) struct Carried {
 }
 
 impl Carried {
-    /// Counters of cgroups that are about to go. One that is gone already has nothing to add.
+    /// Reads the counters of cgroups that are about to be removed. One that is gone already adds
+    /// nothing.
     fn of(layout: &Layout) -> Self {
         let stat = |layer| layout.layer(layer).and_then(|group| group.stat().ok());
         Self {
@@ -51,17 +52,17 @@ impl Carried {
     }
 }
 
-/// The state of a group that Plimsoll made, beside what all groups have.
+/// State of a group that Plimsoll made, beside the `Common` one.
 #[derive(Debug)]
 pub(in crate::cgroup) struct Own {
     generation: u32,
-    /// Layouts that were rebuilt, and have processes yet.
+    /// Layouts that were replaced, and still have processes.
     behind: Vec<Layout>,
     pub carried: Carried,
-    /// Destination of the processes that still run in it at the end, one folder a hierarchy.
+    /// Destination of the processes that still run in the group at its end, one folder a hierarchy.
     evacuate_to: Vec<PathBuf>,
-    /// The nice level that its tasks would have without us; `None`: it is not in the journal of
-    /// the earlier owner.
+    /// Nice level that the group's tasks would have without us; `None`: the journal of the earlier
+    /// owner does not tell.
     nice_before: Option<i32>,
     journal: Journal,
 }
@@ -71,7 +72,7 @@ impl Own {
     /// not started.
     ///
     /// # Errors
-    /// When the kernel refuses, or the journal cannot be kept; then nothing is left of it.
+    /// When the kernel refuses, or the journal cannot be kept; then nothing is left of the group.
     pub fn create(
         policy: &GroupPolicy,
         first: i32,
@@ -82,7 +83,7 @@ impl Own {
         let yields = context.yields(&policy.knobs, policy.is_scheduled, false);
         let layout = Layout::new(hierarchy, &policy.name, 0, &policy.knobs, yields);
         let header = Header::new(&policy.name, subject, &policy.knobs);
-        // Its descendants go where it came from, not where the owner is.
+        // Its descendants go back to the place of the process, not to that of the owner.
         let evacuate_to = hierarchy.folders_of(first)?;
         let nice_before = Some(tasks::nice(first)?);
         let journal = Journal::create(context.runtime.path(), &header)?;
@@ -111,12 +112,11 @@ impl Own {
         }
     }
 
-    /// Writes down what is about to be done to the group.
+    /// Records changes before they are made.
     pub fn record(&mut self, entries: &[Entry]) -> Result<()> {
         self.journal.record(entries)
     }
 
-    /// Creates the cgroups of a layout and sets their files.
     fn build(&mut self, common: &Common, layout: &Layout, context: &Context) -> Result<()> {
         // A cgroup without a journal is not Plimsoll's: undo would move its processes out.
         if layout.top.exists() {
@@ -132,7 +132,7 @@ impl Own {
         self.record_nice(layout, common.knobs.nice)?;
         layout.top.create()?;
         for pair in layout.groups().windows(2) {
-            // Without a knob to set there, it need not cost the scheduler another level.
+            // A cgroup without a knob on it need not cost the scheduler another level.
             if layout.is_limit(&pair[1]) || common.knobs.per_task {
                 pair[0].enable_children()?;
             }
@@ -141,7 +141,7 @@ impl Own {
         set_values(layout, &common.knobs)
     }
 
-    /// Moves a process that runs already into the group, unless it is there.
+    /// Moves a running process into the group, unless it is there.
     pub fn take_in(&mut self, common: &Common, pid: i32, context: &Context) -> Result<()> {
         let places = context.hierarchy.folders_of(pid)?;
         let own = common.layout.top.folders();
@@ -182,7 +182,7 @@ impl Own {
             changed.and_then(|()| self.renice_all(&common.layout, old_knobs.nice, knobs.nice));
         if let Err(error) = changed {
             if same {
-                // As far as it goes: the cause of the first error may be there still.
+                // As far as possible: the cause of the first error may still be there.
                 let _ = set_values(&old_knobs, &common.layout);
             }
             // Once its processes are in the new layout, the new knobs are in force.
@@ -197,14 +197,13 @@ impl Own {
         Ok(())
     }
 
-    /// Writes the knobs down, for an owner that adopts the group. Without them, on a full disk,
-    /// it would find a group that is not as the header says, and make it anew.
+    /// Writes the knobs down, for an owner that adopts the group. If they are missing, because the
+    /// disk was full, it finds a group that differs from the header, and makes it anew.
     fn note_knobs(&mut self, knobs: &Knobs) {
         let (knobs, generation) = (knobs.clone(), self.generation);
         let _ = self.journal.note(&[Entry::Change { knobs, generation }]);
     }
 
-    /// Reverts external changes.
     pub fn reapply(&mut self, common: &mut Common, context: &Context) -> Result<()> {
         let set = || set_values(&common.layout, &common.knobs);
         context.headroom.paused(set)?;
@@ -213,8 +212,7 @@ impl Own {
         Ok(())
     }
 
-    /// Builds the group anew beside itself, moves its processes over and
-    /// removes what they left.
+    /// Builds the group anew beside itself, moves its processes over, and removes the old cgroups.
     fn rebuild(
         &mut self,
         common: &mut Common,
@@ -223,11 +221,11 @@ impl Own {
         context: &Context,
     ) -> Result<()> {
         let is_new = !new.top.exists();
-        // First: half-way, an owner that adopts it has to know what it is to look for.
+        // First, so that an owner that adopts a half-built group knows which knobs it has.
         let knobs = common.knobs.clone();
         self.record(&[Entry::Change { knobs, generation }])?;
         if let Err(error) = self.build(common, &new, context) {
-            // What there is of it would be in the way of the next attempt.
+            // A part of the new group would be in the way of the next attempt.
             for folder in new.top.folders().into_iter().filter(|_| is_new) {
                 let _ = undo::remove_group(&folder, None);
             }
@@ -239,8 +237,8 @@ impl Own {
         self.catch_up(common, context)
     }
 
-    /// Moves the processes of layouts that were rebuilt into the present one and removes what they
-    /// leave. What fails half-way is gone on with by the next change.
+    /// Moves the processes of replaced layouts into the present one, and removes these layouts. The
+    /// next change continues after a failure.
     fn catch_up(&mut self, common: &Common, context: &Context) -> Result<()> {
         if self.behind.is_empty() {
             return Ok(());
@@ -266,8 +264,8 @@ impl Own {
         context.runtime.release_parents()
     }
 
-    /// Differences between the files of the group and its knobs, and whether the group was
-    /// removed, as far as they were not found before.
+    /// Lists the differences between the group's files and its knobs, and its removal, as far as
+    /// they were not found before.
     pub fn audit(&self, common: &Common) -> Vec<String> {
         let mut found = Vec::new();
         let layout = &common.layout;
@@ -286,7 +284,6 @@ impl Own {
         found
     }
 
-    /// Puts everything back and removes the cgroups.
     pub fn undo(self, context: &Context, report: &mut UndoReport) {
         note(undo::undo_journal(self.journal, report), report);
         note(context.runtime.release_parents(), report);
@@ -310,8 +307,8 @@ fn note(done: Result<()>, report: &mut UndoReport) {
     }
 }
 
-/// Creates the parent that groups share, and lets its children and those
-/// of the base have knobs. What was there before is left alone.
+/// Creates the parent that groups share, and enables the controller for its children and for those
+/// of the base. Whatever was there before is left alone.
 fn make_parent(layout: &Layout, context: &Context) -> Result<()> {
     let base = CpuGroup::at(&context.hierarchy, context.hierarchy.base());
     check_enabling(&base)?;
@@ -331,9 +328,8 @@ fn make_parent(layout: &Layout, context: &Context) -> Result<()> {
     Ok(())
 }
 
-/// v1 refuses a rate below a child's at every step. Where a limit with
-/// another inside is about to change, those inside go down as far as the
-/// kernel lets them first; nothing is unlimited in between.
+/// Lowers the inner limits on v1 before an outer one changes, as far as the kernel allows: it
+/// refuses a rate below a child's at every step. Nothing is unlimited in between.
 fn lower_inner_limits(layout: &Layout, knobs: &Knobs) -> Result<()> {
     let Some((_, inside)) = layout.layers.split_first() else {
         return Ok(());
@@ -353,11 +349,11 @@ fn lower_inner_limits(layout: &Layout, knobs: &Knobs) -> Result<()> {
     Ok(())
 }
 
-/// Sets background, weight and limits of a layout whose cgroups are there.
+/// Sets background, weight and limits of a layout whose cgroups exist.
 fn set_values(layout: &Layout, knobs: &Knobs) -> Result<()> {
     lower_inner_limits(layout, knobs)?;
     for (group, wanted) in layout.wanted(knobs) {
-        // Nothing of it is in the journal: the values go with the cgroup.
+        // None of this is in the journal: the values vanish with the cgroup.
         let change = Change::plan(&group, &Values::of_own(&group), &wanted)?;
         let executed = change.execute(&group);
         executed.map_err(|error| explained(&layout.top, knobs, error))?;

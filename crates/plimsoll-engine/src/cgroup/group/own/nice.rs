@@ -1,5 +1,5 @@
-//! Nice levels of the tasks of an own group. The tasks in the group get its level, and so do
-//! tasks that come later; a command gives it to itself.
+//! Nice levels of the tasks of an own group. Its tasks, present and later, have the level of the
+//! knobs; a command sets the level on itself.
 
 use super::{Layout, Own};
 use crate::error::Result;
@@ -8,14 +8,12 @@ use crate::knobs::Nice;
 use crate::tasks::{self, TaskId};
 use crate::undo::{self, Lineage, UndoReport};
 
-/// The `cgroup.procs` of a group.
 fn processes_of(layout: &Layout) -> std::path::PathBuf {
     layout.top.cpu_file("cgroup.procs")
 }
 
 impl Own {
-    /// Writes down that what is started in a layout's cgroups has the level of
-    /// the knobs.
+    /// Records that tasks started in a layout's cgroups have the level of the knobs.
     pub(super) fn record_nice(&mut self, layout: &Layout, nice: Option<Nice>) -> Result<()> {
         match (nice, self.nice_before) {
             (Some(nice), Some(old)) => self.record(&[Entry::ReniceGroup {
@@ -27,8 +25,8 @@ impl Own {
         }
     }
 
-    /// Gives a process the level. `lineage`: what is known of the tasks, some
-    /// of which may have had another from us.
+    /// Gives a process the level. `lineage`: original levels of the tasks, some of which may have
+    /// another level from us.
     pub(super) fn renice(
         &mut self,
         layout: &Layout,
@@ -57,7 +55,7 @@ impl Own {
         Ok(())
     }
 
-    /// Follows a change of the knob.
+    /// Applies a change of the knob.
     pub(super) fn renice_all(
         &mut self,
         layout: &Layout,
@@ -79,7 +77,7 @@ impl Own {
                 },
             );
         };
-        // One that was rebuilt has the levels of all its cgroups.
+        // A rebuilt group has the levels of all its cgroups.
         let mut all = groups.into_iter().reduce(|mut all, group| {
             all.ours.extend(group.ours);
             all
@@ -96,10 +94,10 @@ impl Own {
         Ok(())
     }
 
-    /// Every task gets back what it would have without us.
+    /// Gives every task the level that it would have without us.
     fn reset_nice(&mut self, layout: &Layout, restores: &Restores) -> Result<()> {
         let Restores { tasks, groups, .. } = restores;
-        // What somebody else has set stays, as it does at the end.
+        // A level that somebody else has set stays, as it does at the end.
         let mut report = UndoReport::default();
         for restore in tasks {
             undo::restore_nice(restore, &mut report);
