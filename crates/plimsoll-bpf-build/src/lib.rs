@@ -28,15 +28,15 @@ pub enum Instructions {
     V4,
 }
 
-/// Builds `src/bpf/PROGRAM`, from a build script's `main`. Into the crate's `OUT_DIR` go
-/// `bpf_skel.rs` and `bpf_intf.rs`, the types of `src/bpf/intf.h`; the variable `PLIMSOLL_BPF_HASH`
-/// of the compiler is the program's hash.
+/// Builds `src/bpf/PROGRAM`, from a build script's `main`. Writes `bpf_skel.rs` and `bpf_intf.rs`,
+/// the types of `src/bpf/intf.h`, into the crate's `OUT_DIR`; the variable `PLIMSOLL_BPF_HASH` of
+/// the compiler is the program's hash.
 ///
 /// # Errors
 /// When a file cannot be read or written, or the program does not compile.
 ///
 /// # Safety
-/// It sets variables of the environment: no other thread may run.
+/// No other thread may run, because it sets variables of the environment.
 pub unsafe fn build(program: &str, instructions: Instructions) -> Result<(), Box<dyn Error>> {
     // Folders: cargo looks at every file in them. Of the headers scx_cargo
     // would name only those that lie beside the program.

@@ -21,7 +21,6 @@ pub enum LabError {
     /// A failure in the guest.
     #[error("{0}")]
     Guest(String),
-    /// A workload could not be started or measured.
     #[error("load: {0}")]
     Load(String),
     #[error("cannot draw {what}: {why}")]

@@ -8,7 +8,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// The inversions of a trace.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Inversions {
     /// Picks of batch work while normal work was runnable on that CPU, without one that lasts

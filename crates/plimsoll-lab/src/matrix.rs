@@ -19,7 +19,7 @@ pub const HEADLINE: [Policy; 9] = [
     Policy::Bpfland,
 ];
 
-/// Its workloads, and in words.
+/// Workloads of the README's table, with the heads of their columns.
 pub const HEADLINE_LOADS: [(Workload, &str); 4] = [
     (Workload::Service400, "p99 µs at 6 %"),
     (Workload::Load(30), "at 30 %"),
@@ -29,7 +29,7 @@ pub const HEADLINE_LOADS: [(Workload, &str); 4] = [
 
 /// The kernels that are measured, in the order of the tables.
 pub const KERNELS: [Kernel; 2] = [V7, V6_18];
-/// Those of stable releases, of which only the service beside stock policies is measured.
+/// Kernels of stable releases, on which only the service beside stock policies is measured.
 pub const STABLE_KERNELS: [Kernel; 2] = [V6_12, V6_1];
 const STOCK_POLICIES: [Policy; 4] = [
     Policy::Alone,
@@ -132,7 +132,6 @@ pub fn chosen() -> Vec<Cell> {
     cells.0
 }
 
-/// All cells.
 #[must_use]
 pub fn full() -> Vec<Cell> {
     let mut cells = Cells(chosen());

@@ -10,8 +10,8 @@ pub enum Policy {
     Alone,
     /// A cgroup of the same weight beside the service's.
     Equal,
-    /// The same, the service's tasks in the class `SCHED_FIFO`: nothing delays them, so it is the
-    /// least that a busy machine allows.
+    /// A cgroup of the same weight, the service's tasks in the class `SCHED_FIFO`: nothing delays
+    /// them, so it is the least that a busy machine allows.
     RealTime,
     /// A cgroup of the same weight, both as normal work on the BPF scheduler.
     EqualSchedExt,
@@ -93,7 +93,7 @@ impl Policy {
         self == Self::Nice19 || (self.peer().is_some() && self != Self::LavdBandwidth)
     }
 
-    /// Returns whether it is a policy of a benchmark of switches.
+    /// Whether the policy is one of a benchmark of switches.
     #[must_use]
     pub fn is_of_switches(self) -> bool {
         matches!(
@@ -102,7 +102,7 @@ impl Policy {
         ) || self.is_of_both()
     }
 
-    /// Returns whether it is a policy of batch work beside a service.
+    /// Whether the policy is one of batch work beside a service.
     #[must_use]
     pub fn is_of_batch_work(self) -> bool {
         self.is_of_both() || !self.is_of_switches()

@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use crate::cell::Cell;
 use crate::error::{LabError, Result};
 
-/// The version of the format.
 pub const SCHEMA: &str = "plimsoll.lab/1";
 
 /// Named numbers. Names carry their unit.
@@ -66,7 +65,6 @@ impl Results {
         self.cells.iter().find(|outcome| outcome.cell == name)
     }
 
-    /// One figure of a cell.
     #[must_use]
     pub fn figure(&self, cell: &Cell, name: &str) -> Option<f64> {
         self.of(cell)?.figures.get(name).copied()

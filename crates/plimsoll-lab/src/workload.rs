@@ -6,16 +6,17 @@ use std::str::FromStr;
 use crate::cpus::Cpus;
 use crate::policy::Policy;
 
-/// The workload of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Workload {
     /// 400 requests a second of 300 µs, independent of the number of CPUs.
     Service400,
     /// Requests of 300 µs that need this share of the machine, in percent.
     Load(u8),
-    /// Eight runs of that service, each with other arrivals, because a p99 is one sample.
+    /// Eight runs of the service of [`Self::Load`], each with other arrivals, because a p99 is one
+    /// sample.
     Seeds(u8),
-    /// The same 400 requests over loopback TCP: a client's threads wake a server's, and back.
+    /// The requests of [`Self::Service400`] over loopback TCP: a client's threads wake a server's,
+    /// and back.
     Tcp400,
     /// A web server and its client, and a video encoder as batch work.
     Web,
@@ -25,7 +26,7 @@ pub enum Workload {
     Hackbench,
     /// Scenario 1 of the batch class's source: the share of requests answered in time.
     Bt1,
-    /// Scenario 2 of the same: average latency.
+    /// Scenario 2 of the batch class's source: average latency.
     Bt2,
     /// Headroom's table of shares: a service load of this percentage beside batch work.
     Main(u8),
@@ -90,7 +91,7 @@ const NAMES: [(Workload, &str); 36] = [
 ];
 
 impl Workload {
-    /// Checks that it can be measured under this policy on this machine.
+    /// Checks that the workload can be measured under this policy on this machine.
     pub fn check(self, policy: Policy, cpus: Cpus) -> Result<(), String> {
         let needs = |what: &str| Err(format!("{self} is measured {what}"));
         match self {

@@ -13,12 +13,10 @@ use crate::limits::{BURST_EVERY_MIN, BURST_SIZE_MAX, DURATION_MAX, RATE_MAX, RAT
 use crate::random::{Stream, generator};
 use crate::units::{check_count, check_duration, check_number, nanos, show};
 
-/// An arrival process.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Arrivals {
     /// Exponential gaps; `rate` per second, `RATE_MIN` to `RATE_MAX`.
     Poisson {
-        /// Mean requests per second.
         rate: f64,
     },
     /// Equal gaps; the first request arrives one gap after the start.

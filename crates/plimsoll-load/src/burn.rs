@@ -26,7 +26,6 @@ const UNITS_PER_LOOK: u64 = 16;
 /// Interval at which [`Burn::finish`] checks the clock.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// Settings of burners.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BurnConfig {
     /// Number of burners, 1 to [`THREADS_MAX`].
@@ -51,11 +50,8 @@ impl BurnConfig {
 /// Figures of burners, during a run or at its end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BurnReport {
-    /// Number of burners.
     pub burners: usize,
-    /// Whether they are processes.
     pub processes: bool,
-    /// Time since the start.
     pub elapsed_seconds: f64,
     /// Units of work done. A unit is the same instructions in every run, so
     /// that runs on one machine can be compared.
@@ -173,7 +169,6 @@ impl Burn {
         Ok(())
     }
 
-    /// Figures so far.
     #[must_use]
     pub fn snapshot(&self) -> BurnReport {
         let elapsed_seconds = self.started.elapsed().as_secs_f64();
@@ -203,7 +198,6 @@ impl Burn {
         }
     }
 
-    /// Time since the start.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.started.elapsed()

@@ -77,12 +77,11 @@ pub(crate) fn work(mut state: u64, rounds: u32) -> u64 {
     state
 }
 
-/// Result of a burn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Burnt {
     /// CPU time used, by the same clock as the demand.
     pub(crate) cpu_ns: u64,
-    /// False if it was stopped before it reached the demand.
+    /// `false`: stopped before the demand was reached.
     pub(crate) complete: bool,
 }
 
@@ -96,7 +95,7 @@ pub(crate) fn burn(clock: CpuClock, demand_ns: u64, stop: &AtomicBool) -> Burnt 
     burn_from(clock, clock.now_ns(), demand_ns, stop)
 }
 
-/// As [`burn`], counted from an earlier reading of the clock.
+/// Spins as [`burn`] does, counted from an earlier reading of the clock.
 ///
 /// Uses only arithmetic, an atomic and `clock_gettime`, so it may run in a
 /// forked child.

@@ -11,12 +11,9 @@ use crate::limits::{
 use crate::measure::Request;
 use crate::units::{check_count, check_duration, check_number};
 
-/// Settings of a run of requests.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServiceConfig {
-    /// Arrival process of the requests.
     pub arrivals: Arrivals,
-    /// CPU demand of the requests.
     pub demand: Demand,
     /// Worker threads, 1 to [`THREADS_MAX`].
     pub workers: usize,
@@ -28,7 +25,6 @@ pub struct ServiceConfig {
     pub deadline: Duration,
     /// Time after the end of the run to wait for pending answers.
     pub grace: Duration,
-    /// Seed of all random draws.
     pub seed: u64,
     /// If set, also report latency over time in intervals of this length,
     /// [`SERIES_INTERVAL_MIN`] or more, at most [`SERIES_POINTS_MAX`] of them.

@@ -28,42 +28,31 @@ const ALPHA_RANGE: (f64, f64) = (1.01, 1_000.0);
 /// `lognormal:1ms,0.5`, `pareto:1ms,2.5`, `bimodal:300us,10ms,0.01`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Demand {
-    /// Always the same.
     Constant {
-        /// The demand.
         value: Duration,
     },
-    /// Exponential.
     Exponential {
-        /// Mean.
         mean: Duration,
     },
-    /// Uniform between two bounds.
     Uniform {
-        /// Lower bound.
         least: Duration,
-        /// Upper bound, not below the lower.
+        /// Not below `least`.
         most: Duration,
     },
-    /// Lognormal.
     LogNormal {
         /// Mean (of the demand, not of its logarithm).
         mean: Duration,
         /// Standard deviation of the demand's natural logarithm, 0 to 4.
         sigma: f64,
     },
-    /// Pareto.
     Pareto {
-        /// Mean.
         mean: Duration,
         /// Tail exponent, above 1; the smaller, the heavier the tail.
         alpha: f64,
     },
     /// Short requests mixed with a few long ones.
     Bimodal {
-        /// Demand of a short request.
         short: Duration,
-        /// Demand of a long request.
         long: Duration,
         /// Share of long requests, 0 to 1.
         long_share: f64,
@@ -71,7 +60,6 @@ pub enum Demand {
 }
 
 impl Demand {
-    /// Mean demand.
     #[must_use]
     pub fn mean(&self) -> Duration {
         match *self {

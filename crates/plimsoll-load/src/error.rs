@@ -8,34 +8,27 @@ use std::fmt::Display;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// A setting is out of range. Nothing has been started.
+    /// Nothing has been started.
     #[error("{field}: {value} is not allowed: {allowed}")]
     Invalid {
         /// Name of the setting, as on the command line but without the dashes.
         field: &'static str,
-        /// The value that was given.
         value: String,
-        /// Values that are allowed.
         allowed: String,
     },
-    /// The operating system refused an operation.
     #[error("{doing}: {source}")]
     Io {
-        /// The operation.
         doing: String,
-        /// The system's error.
         source: std::io::Error,
     },
     /// A thread of the workload panicked; its measurements are lost.
     #[error("a {role} thread of the workload ended abnormally")]
     ThreadDied {
-        /// Role of the thread.
         role: &'static str,
     },
 }
 
 impl LoadError {
-    /// Creates an [`LoadError::Invalid`] about `field`.
     pub(crate) fn invalid(field: &'static str, value: impl Display, allowed: impl Display) -> Self {
         Self::Invalid {
             field,

@@ -10,13 +10,10 @@ pub(crate) const RATE_MAX: f64 = 1_000_000.0;
 pub(crate) const RATE_MIN: f64 = 0.001;
 /// Maximum number of requests of one run: rate × (warm-up + duration).
 pub(crate) const REQUESTS_MAX: f64 = 1e9;
-/// Maximum number of requests of one burst.
 pub(crate) const BURST_SIZE_MAX: u32 = 100_000;
-/// Shortest time between two bursts.
 pub(crate) const BURST_EVERY_MIN: Duration = Duration::from_millis(1);
 /// Longest run, warm-up and grace included.
 pub(crate) const DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
-/// Shortest run.
 pub(crate) const DURATION_MIN: Duration = Duration::from_millis(1);
 /// Smallest mean CPU demand of a request: below this, reading the CPU clock costs more.
 pub(crate) const DEMAND_MIN: Duration = Duration::from_micros(1);
@@ -27,20 +24,14 @@ pub(crate) const DEMAND_MAX: Duration = Duration::from_secs(10);
 /// generator waits too; later requests keep their intended arrival time, so
 /// none is lost and no latency is hidden.
 pub(crate) const QUEUE_MAX: usize = 65_536;
-/// Shortest interval of a time series.
 pub(crate) const SERIES_INTERVAL_MIN: Duration = Duration::from_millis(1);
-/// Maximum number of intervals of a time series.
 pub(crate) const SERIES_POINTS_MAX: u128 = 10_000;
-/// Maximum number of processes of one storm.
 pub(crate) const STORM_PROCESSES_MAX: u32 = 1_000_000;
 /// Maximum number of processes of a storm that are alive at once.
 pub(crate) const STORM_PARALLEL_MAX: usize = 256;
-/// Largest CPU demand of one process of a storm.
 pub(crate) const STORM_CPU_EACH_MAX: Duration = Duration::from_secs(60);
-/// Shortest and longest grain of a steady load.
 pub(crate) const GRAIN_RANGE: (Duration, Duration) =
     (Duration::from_micros(100), Duration::from_secs(1));
-/// Maximum number of steps of a steady load.
 pub(crate) const STEPS_MAX: usize = 1_000;
 /// CPU time that a thread of a steady load may be behind before the rest is
 /// written off (and reported). Without a bound, a long starvation would be

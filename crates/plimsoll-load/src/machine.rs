@@ -19,7 +19,6 @@ pub fn available_cpus() -> usize {
     allowed_cpus().len().max(1)
 }
 
-/// Binds the calling thread to `cpu`.
 pub(crate) fn pin_to(cpu: usize) -> nix::Result<()> {
     let mut set = CpuSet::new();
     set.set(cpu)?;

@@ -16,7 +16,6 @@ const DIGITS: u8 = 3;
 /// which takes a lock.
 const SAMPLES_PER_FLUSH: usize = 64;
 
-/// One request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Request {
     /// Position in the schedule, from 0.
@@ -24,7 +23,6 @@ pub(crate) struct Request {
     /// Arrival, in ns after the start of the run, warm-up included. Latency
     /// counts from here.
     pub(crate) intended_ns: u64,
-    /// CPU time that it needs, in ns.
     pub(crate) demand_ns: u64,
 }
 
@@ -35,7 +33,6 @@ pub(crate) struct Sample {
     /// Time from the intended arrival to the answer, or until the request was
     /// given up.
     pub(crate) latency_ns: u64,
-    /// CPU time burnt for it.
     pub(crate) cpu_ns: u64,
     pub(crate) answered: bool,
 }
@@ -148,7 +145,6 @@ impl Measure {
             .saturating_sub(settled)
     }
 
-    /// Records that `request` was answered now.
     pub(crate) fn answered(&self, lane: usize, request: Request, cpu_ns: u64) {
         self.record(lane, request, cpu_ns, true);
     }
@@ -206,7 +202,6 @@ impl Measure {
 }
 
 impl Totals {
-    /// Number of requests measured.
     pub(crate) fn requests(&self) -> u64 {
         self.answered + self.unfinished
     }

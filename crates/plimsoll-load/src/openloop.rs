@@ -58,7 +58,6 @@ pub(crate) fn spawn_generator(
     })
 }
 
-/// Starts a named thread.
 pub(crate) fn spawn<T: Send + 'static>(
     name: &str,
     body: impl FnOnce() -> T + Send + 'static,

@@ -12,7 +12,6 @@ pub(crate) enum Stream {
     Gaps,
     /// Positions of requests within a burst.
     Spread,
-    /// CPU demands.
     Demands,
 }
 

@@ -17,7 +17,6 @@ use crate::units::{micros, ratio};
 /// Name and version of the JSON form.
 const SCHEMA: &str = "plimsoll.load/1";
 
-/// A report in JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Document<T> {
     /// Always `plimsoll.load/1`.
@@ -31,7 +30,6 @@ pub struct Document<T> {
 }
 
 impl<T> Document<T> {
-    /// Wraps `report`.
     pub fn new(command: &str, report: T) -> Self {
         Self {
             schema: SCHEMA.to_owned(),
@@ -41,7 +39,6 @@ impl<T> Document<T> {
     }
 }
 
-/// End of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ending {
@@ -54,17 +51,11 @@ pub enum Ending {
 /// Latencies of a run, in microseconds; all 0 without requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// Median.
     pub p50_us: f64,
-    /// 90th percentile.
     pub p90_us: f64,
-    /// 99th percentile.
     pub p99_us: f64,
-    /// 99.9th percentile.
     pub p999_us: f64,
-    /// Largest.
     pub max_us: f64,
-    /// Arithmetic mean.
     pub mean_us: f64,
 }
 
@@ -90,15 +81,12 @@ impl Latency {
 /// warm-up.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ServiceReport {
-    /// Seed of arrivals and demands.
     pub seed: u64,
     /// Description of the arrival process.
     pub arrivals: String,
     /// Distribution of the CPU demand, as on the command line.
     pub service: String,
-    /// Worker threads.
     pub workers: usize,
-    /// Time before the measurement.
     pub warmup_seconds: f64,
     /// Time measured: the duration asked for, or less if the run was stopped.
     pub measured_seconds: f64,
@@ -117,7 +105,6 @@ pub struct ServiceReport {
     pub failures: u64,
     /// Requests without failure ÷ requests; 1 without requests.
     pub success_ratio: f64,
-    /// Rate asked for.
     pub rate_asked_per_second: f64,
     /// Requests that arrived ÷ measured time.
     pub rate_arrived_per_second: f64,
@@ -127,13 +114,11 @@ pub struct ServiceReport {
     pub latency: Latency,
     /// Delay of the generator, 99th percentile. Part of the latency above.
     pub generator_lag_p99_us: f64,
-    /// Delay of the generator, maximum.
     pub generator_lag_max_us: f64,
     /// CPU time that the workers used for these requests.
     pub cpu_seconds: f64,
     /// CPU time that these requests asked for.
     pub cpu_asked_seconds: f64,
-    /// How the run ended.
     pub ending: Ending,
     /// Latency over time; empty unless an interval was set.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -15,19 +15,15 @@ const DIGITS: u8 = 2;
 pub struct SeriesPoint {
     /// Start of the interval, in seconds after the end of the warm-up.
     pub at_seconds: f64,
-    /// Number of requests.
     pub count: u64,
-    /// Number of requests that failed.
     pub failures: u64,
     /// Median latency; within 1 %.
     pub p50_us: f64,
     /// 99th percentile; within 1 %.
     pub p99_us: f64,
-    /// Largest latency.
     pub max_us: f64,
 }
 
-/// Intervals of a run.
 #[derive(Debug)]
 pub(crate) struct Series {
     interval_ns: u64,

@@ -44,7 +44,6 @@ pub(crate) struct Snapshot {
     pub(crate) requests: u64,
     /// Number of those that were late or given up.
     pub(crate) failures: u64,
-    /// Latencies so far.
     pub(crate) latency: Latency,
 }
 

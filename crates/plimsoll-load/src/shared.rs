@@ -18,9 +18,7 @@ use crate::error::LoadError;
 #[repr(C, align(128))]
 #[derive(Debug)]
 pub(crate) struct Slot {
-    /// Units of work done.
     pub(crate) units: AtomicU64,
-    /// CPU time used, in ns.
     pub(crate) cpu_ns: AtomicU64,
     /// Longest time without progress, in ns.
     pub(crate) gap_ns: AtomicU64,
@@ -129,7 +127,6 @@ pub(crate) struct Ended {
     pub(crate) cpu_ns: u64,
 }
 
-/// Waits for `child` to end.
 pub(crate) fn wait_for(child: Pid) -> Result<Ended, LoadError> {
     let mut status = 0;
     // SAFETY: `rusage` is a plain C struct for which all zeroes is a valid value.

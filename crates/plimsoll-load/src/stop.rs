@@ -74,7 +74,6 @@ impl Stop {
         Ok(stop)
     }
 
-    /// Sets the flag.
     pub fn set(&self) {
         // An earlier signal is kept, because it determines the exit code.
         let _ = self
@@ -86,7 +85,6 @@ impl Stop {
         }
     }
 
-    /// Whether the flag is set.
     #[must_use]
     pub fn is_set(&self) -> bool {
         self.reason.load(Ordering::Relaxed) != 0

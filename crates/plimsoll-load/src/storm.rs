@@ -18,7 +18,6 @@ use crate::units::{check_count, check_duration, nanos, ratio, seconds};
 /// Interval at which a storm checks whether it was stopped.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Settings of a storm.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StormConfig {
     /// Total number of processes, 1 to [`STORM_PROCESSES_MAX`].
@@ -46,7 +45,6 @@ impl StormConfig {
     }
 }
 
-/// Figures of a storm.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StormReport {
     /// Processes that ran to their end.
@@ -67,7 +65,6 @@ pub struct StormReport {
     pub cpu_fork_seconds: f64,
     /// All CPU time of the storm ÷ elapsed time.
     pub cpus_used: f64,
-    /// How the run ended.
     pub ending: Ending,
 }
 
@@ -126,8 +123,7 @@ impl Tally {
 /// that have ended.
 ///
 /// # Errors
-/// [`LoadError::Invalid`] for a setting out of range, [`LoadError::Io`] if the
-/// system refuses a
+/// [`LoadError::Invalid`] for a setting out of range, [`LoadError::Io`] if the system refuses a
 /// process.
 pub fn run(
     config: &StormConfig,

@@ -9,12 +9,10 @@ pub fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Seconds, from nanoseconds.
 pub(crate) fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
-/// Microseconds, from nanoseconds.
 pub(crate) fn micros(ns: u64) -> f64 {
     ns as f64 / 1e3
 }

@@ -26,67 +26,50 @@ use thiserror::Error;
 
 use crate::ffi;
 
-/// The shortest period.
 pub const PERIOD_MIN_NS: u64 = ffi::PLIM_PERIOD_MIN_NS;
-/// The longest period.
 pub const PERIOD_MAX_NS: u64 = ffi::PLIM_PERIOD_MAX_NS;
-/// The default period.
 pub const PERIOD_DEFAULT_NS: u64 = ffi::PLIM_PERIOD_DEFAULT_NS;
-/// The smallest quota.
 pub const QUOTA_MIN_NS: u64 = ffi::PLIM_QUOTA_MIN_NS;
-/// The smallest slice.
 pub const SLICE_MIN_NS: u64 = ffi::PLIM_SLICE_MIN_NS;
-/// The largest slice.
 pub const SLICE_MAX_NS: u64 = ffi::PLIM_SLICE_MAX_NS;
-/// The default slice.
 pub const SLICE_DEFAULT_NS: u64 = ffi::PLIM_SLICE_DEFAULT_NS;
 /// Runtime that a CPU keeps when it returns runtime to the pool.
 pub const LOCAL_KEPT_NS: u64 = ffi::PLIM_LOCAL_KEPT_NS;
 
-/// A parameter that is out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ParamError {
-    /// The period is out of range.
     #[error(
         "period_ns is {value}, allowed are {min} to {max}",
         min = PERIOD_MIN_NS,
         max = PERIOD_MAX_NS
     )]
     Period {
-        /// The value given.
         value: u64,
     },
-    /// The quota is too small.
     #[error("quota_ns is {value}, allowed are {min} and more, or none", min = QUOTA_MIN_NS)]
     Quota {
-        /// The value given.
         value: u64,
     },
-    /// The sum of quota and burst is too large.
     #[error(
         "quota_ns is {quota} and burst_ns is {burst}, allowed is a sum of at most {max}",
         max = crate::RUNTIME_MAX_NS
     )]
     Sum {
-        /// The quota given, 0 for none.
+        /// 0 if there is no quota.
         quota: u64,
-        /// The burst given.
         burst: u64,
     },
-    /// The slice is out of range.
     #[error(
         "slice_ns is {value}, allowed are {min} to {max}",
         min = SLICE_MIN_NS,
         max = SLICE_MAX_NS
     )]
     Slice {
-        /// The value given.
         value: u64,
     },
 }
 
-/// Parameters of a group's bandwidth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Params {
     /// Interval between refills of the pool: [`PERIOD_MIN_NS`] to
@@ -103,7 +86,6 @@ pub struct Params {
 }
 
 impl Default for Params {
-    /// No limit, and defaults for all other parameters.
     fn default() -> Self {
         Self {
             period_ns: PERIOD_DEFAULT_NS,
@@ -198,7 +180,6 @@ impl Cpu {
         self.raw.throttled != 0
     }
 
-    /// Time at which it was throttled, if it is.
     #[must_use]
     pub fn throttled_at_ns(&self) -> Option<u64> {
         self.is_throttled().then_some(self.raw.throttled_at_ns)
@@ -324,13 +305,11 @@ impl Pool {
         unsafe { ffi::plim_bandwidth_next_boundary_ns(&self.raw) }
     }
 
-    /// Number of throttled CPUs.
     #[must_use]
     pub fn nr_throttled_cpus(&self) -> u32 {
         self.raw.nr_throttled_cpus
     }
 
-    /// Current parameters.
     #[must_use]
     pub fn params(&self) -> Params {
         Params::from_raw(&self.raw.params)

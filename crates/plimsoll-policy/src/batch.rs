@@ -2,7 +2,6 @@
 
 use crate::ffi;
 
-/// The default slice of a batch task.
 pub const SLICE_DEFAULT_NS: u64 = ffi::PLIM_BATCH_SLICE_DEFAULT_NS;
 /// Window of the per-CPU limit and of the average of [`room_ppm`].
 pub const WINDOW_NS: u64 = ffi::PLIM_BATCH_WINDOW_NS;
@@ -72,17 +71,14 @@ pub fn room_ppm(room_ppm: u32, normal_ns: u64, elapsed_ns: u64) -> u32 {
 /// State of one CPU for load balancing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cpu {
-    /// Time that its first batch task has waited.
+    /// Time that the CPU's first batch task has waited.
     pub waited_ns: u64,
-    /// Number of batch tasks queued there.
     pub nr_queued: u32,
     /// See [`room_ppm`].
     pub room_ppm: u32,
-    /// Whether a normal task runs there.
     pub running_normal: bool,
-    /// Whether a batch task runs there.
     pub running_batch: bool,
-    /// Whether every sibling of its core is idle.
+    /// Whether every sibling of the CPU's core is idle.
     pub core_idle: bool,
 }
 

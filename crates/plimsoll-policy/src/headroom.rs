@@ -12,63 +12,44 @@ use thiserror::Error;
 
 use crate::ffi;
 
-/// The shortest window.
 pub const WINDOW_MIN_NS: u64 = ffi::PLIM_HEADROOM_WINDOW_MIN_NS;
-/// The longest window; longer intervals between updates count as one of this
-/// length.
+/// Longer intervals between updates count as one of this length.
 pub const WINDOW_MAX_NS: u64 = ffi::PLIM_HEADROOM_WINDOW_MAX_NS;
-/// The default window.
 pub const WINDOW_DEFAULT_NS: u64 = ffi::PLIM_HEADROOM_WINDOW_DEFAULT_NS;
 /// The shortest time between two returns of batch work.
 pub const GRAIN_MIN_NS: u64 = ffi::PLIM_HEADROOM_GRAIN_MIN_NS;
-/// The default runtime of the tolerance.
 pub const TOLERANCE_RUNTIME_DEFAULT_NS: u64 = ffi::PLIM_TOLERANCE_RUNTIME_DEFAULT_NS;
-/// The largest runtime of the tolerance.
 pub const TOLERANCE_RUNTIME_MAX_NS: u64 = ffi::PLIM_TOLERANCE_RUNTIME_MAX_NS;
-/// The default period of the tolerance.
 pub const TOLERANCE_PERIOD_DEFAULT_NS: u64 = ffi::PLIM_TOLERANCE_PERIOD_DEFAULT_NS;
-/// The shortest period of the tolerance.
 pub const TOLERANCE_PERIOD_MIN_NS: u64 = ffi::PLIM_TOLERANCE_PERIOD_MIN_NS;
-/// The longest period of the tolerance.
 pub const TOLERANCE_PERIOD_MAX_NS: u64 = ffi::PLIM_TOLERANCE_PERIOD_MAX_NS;
 /// A want that no grant satisfies.
 pub const WANT_ANYTHING_NS: u64 = ffi::PLIM_UNLIMITED;
 
-/// A parameter that is out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ParamError {
-    /// The share to keep idle is out of range.
     #[error("headroom_ppm is {value}, allowed are 0 to {max}", max = crate::PPM)]
     Share {
-        /// The value given.
         value: u32,
     },
-    /// The number of CPUs is out of range.
     #[error("nr_cpus is {value}, allowed are 1 to {max}", max = crate::CPUS_MAX)]
     Cpus {
-        /// The value given.
         value: u32,
     },
-    /// The window is out of range.
     #[error(
         "window_ns is {value}, allowed are {min} to {max}",
         min = WINDOW_MIN_NS,
         max = WINDOW_MAX_NS
     )]
     Window {
-        /// The value given.
         value: u64,
     },
-    /// The grain is out of range.
     #[error("grain_ns is {value}, allowed are {min} to window_ns ({window})", min = GRAIN_MIN_NS)]
     Grain {
-        /// The value given.
         value: u64,
-        /// The window given.
         window: u64,
     },
-    /// The tolerance is out of range.
     #[error(
         "tolerance_runtime_ns is {runtime} and tolerance_period_ns is {period}, allowed are a \
          runtime of at most the period and {runtime_max}, and a period of {min} to {max}",
@@ -77,14 +58,11 @@ pub enum ParamError {
         max = TOLERANCE_PERIOD_MAX_NS
     )]
     Tolerance {
-        /// The runtime given.
         runtime: u64,
-        /// The period given.
         period: u64,
     },
 }
 
-/// Parameters of the headroom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Params {
     /// Window over which the share is kept idle: [`WINDOW_MIN_NS`] to
@@ -167,7 +145,6 @@ pub fn from_cpus_ppm(cpus: u32, nr_cpus: u32) -> u32 {
     unsafe { ffi::plim_headroom_from_cpus_ppm(cpus, nr_cpus) }
 }
 
-/// Controller of the headroom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Controller {
     raw: ffi::plim_headroom,
@@ -217,25 +194,24 @@ impl Controller {
         unsafe { ffi::plim_headroom_grant_ns(&self.raw) }
     }
 
-    /// Whether batch work may return at this update: whether a group that has used up its share
-    /// of an earlier grant may have one of the present grant. `returned_ns`: the update at which
-    /// one last had.
+    /// Whether a group that has used up its share of an earlier grant may have a share of the
+    /// present one at this update. `returned_ns`: time of the update at which a group last had.
     #[must_use]
     pub fn may_return(&self, returned_ns: u64) -> bool {
         // SAFETY: reads the controller, whose parameters were checked.
         unsafe { ffi::plim_headroom_may_return(&self.raw, returned_ns) != 0 }
     }
 
-    /// The most that batch work may use of an earlier grant until it returns: the present grant,
-    /// and no more than the law gives until then if other work goes on as in the last interval.
-    /// `returned_ns`: as in [`may_return`](Self::may_return).
+    /// The most that batch work may use of an earlier grant until the next return: the present
+    /// grant, and no more than the law gives until then if other work goes on as in the last
+    /// interval. `returned_ns`: as in [`may_return`](Self::may_return).
     #[must_use]
     pub fn rest_ns(&self, returned_ns: u64) -> u64 {
         // SAFETY: reads the controller, whose parameters were checked.
         unsafe { ffi::plim_headroom_rest_ns(&self.raw, returned_ns) }
     }
 
-    /// The share of the grant for a return that is now: without credit from before a jump of the
+    /// Share of the grant for a return at this moment: without credit from before a jump of the
     /// other load.
     #[must_use]
     pub fn return_ns(&self) -> u64 {
@@ -262,7 +238,6 @@ impl Controller {
         self.raw.shortfall_ns
     }
 
-    /// Current parameters.
     #[must_use]
     pub fn params(&self) -> Params {
         Params::from_raw(&self.raw.params)
@@ -275,14 +250,14 @@ pub enum Headroom {
     /// A share of all CPUs on average, in ppm. More than [`PPM`](crate::PPM)
     /// counts as that.
     Share(u32),
-    /// That many CPUs at every instant.
+    /// Number of CPUs that are idle at every instant.
     Cpus(u32),
 }
 
 /// CPU time that all batch work together may always have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tolerance {
-    /// Per period.
+    /// CPU time per period.
     pub runtime_ns: u64,
     /// 0 counts as no tolerance; any other value out of range as the nearest
     /// in range.
@@ -356,9 +331,9 @@ impl Demand {
 /// A batch group's part of a grant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchGroup {
-    /// The most it can use; [`WANT_ANYTHING_NS`]: any amount.
+    /// Maximum that the group can use; [`WANT_ANYTHING_NS`]: any amount.
     pub want_ns: u64,
-    /// Its part, set by [`split`].
+    /// Part of the grant, set by [`split`].
     pub share_ns: u64,
     /// On the cgroup v2 scale, 1 to 10,000. Out of range counts as the nearest
     /// in range.

@@ -9,8 +9,8 @@
 //! reads a clock. Shares are parts per million (`_ppm`) or per mille
 //! (`_permille`) of one CPU, unless stated otherwise.
 //!
-//! One module per header, but for the guard's, which only the kernel calls: [`bandwidth`], [`batch`], [`headroom`],
-//! [`order`], [`ratecap`].
+//! One module per header, but for the guard's, which only the kernel calls: [`bandwidth`],
+//! [`batch`], [`headroom`], [`order`], [`ratecap`].
 
 pub mod bandwidth;
 pub mod batch;
@@ -19,17 +19,12 @@ pub mod headroom;
 pub mod order;
 pub mod ratecap;
 
-/// One millisecond in nanoseconds.
 pub const NSEC_PER_MSEC: u64 = ffi::PLIM_NSEC_PER_MSEC;
-/// One second in nanoseconds.
 pub const NSEC_PER_SEC: u64 = ffi::PLIM_NSEC_PER_SEC;
-/// Parts per million in a whole.
 pub const PPM: u64 = ffi::PLIM_PPM;
-/// Parts per mille in a whole.
 pub const PERMILLE: u64 = ffi::PLIM_PERMILLE;
 /// Maximum of a runtime, a quota, a burst, and of their sum: 2^44 ns.
 pub const RUNTIME_MAX_NS: u64 = ffi::PLIM_RUNTIME_MAX_NS;
 /// Maximum of elapsed times and single runs; longer ones are clamped: 2^43 ns.
 pub const ELAPSED_MAX_NS: u64 = ffi::PLIM_ELAPSED_MAX_NS;
-/// Maximum number of CPUs of a host.
 pub const CPUS_MAX: u32 = ffi::PLIM_CPUS_MAX;

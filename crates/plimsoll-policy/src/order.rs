@@ -7,11 +7,8 @@ use crate::ffi;
 pub const NICE_MIN: i32 = ffi::PLIM_NICE_MIN;
 /// The highest nice value, which has the smallest weight.
 pub const NICE_MAX: i32 = ffi::PLIM_NICE_MAX;
-/// The smallest weight of a group.
 pub const GROUP_WEIGHT_MIN: u32 = ffi::PLIM_GROUP_WEIGHT_MIN;
-/// The largest weight of a group.
 pub const GROUP_WEIGHT_MAX: u32 = ffi::PLIM_GROUP_WEIGHT_MAX;
-/// The longest request.
 pub const REQUEST_MAX_NS: u64 = ffi::PLIM_ORDER_REQUEST_MAX_NS;
 /// The effective weight for which virtual time passes like run time.
 pub const WEIGHT_UNIT: u64 = 1 << ffi::PLIM_ORDER_UNIT_SHIFT;
@@ -113,33 +110,32 @@ impl Task {
         unsafe { ffi::plim_order_sleep(&mut self.raw, clock, 0) }
     }
 
-    /// Whether its present request is served.
+    /// Whether the present request is served.
     #[must_use]
     pub fn is_served(&self) -> bool {
         // SAFETY: reads the task.
         unsafe { ffi::plim_order_is_served(&self.raw) != 0 }
     }
 
-    /// Run time that is left of its present request.
+    /// Run time that is left of the present request.
     #[must_use]
     pub fn left_ns(&self, effective: u64) -> u64 {
         // SAFETY: reads the task.
         unsafe { ffi::plim_order_left_ns(&self.raw, effective) }
     }
 
-    /// Its start: the virtual time of its service so far.
+    /// Virtual time of the task's service so far.
     #[must_use]
     pub fn start(&self) -> u64 {
         self.raw.start
     }
 
-    /// The virtual deadline of its present request.
+    /// Virtual deadline of the present request.
     #[must_use]
     pub fn deadline(&self) -> u64 {
         self.raw.deadline
     }
 
-    /// Its request.
     #[must_use]
     pub fn request_ns(&self) -> u64 {
         self.raw.request_ns.into()

@@ -9,56 +9,39 @@ use thiserror::Error;
 
 use crate::ffi;
 
-/// The smallest hard cap, in per mille of one CPU.
 pub const CAP_MIN_PERMILLE: u32 = ffi::PLIM_CAP_MIN_PERMILLE;
-/// The largest cap, in per mille of one CPU.
 pub const CAP_MAX_PERMILLE: u32 = ffi::PLIM_CAP_MAX_PERMILLE;
-/// The default depth.
 pub const DEPTH_DEFAULT_NS: u64 = ffi::PLIM_CAP_DEPTH_DEFAULT_NS;
-/// The largest depth.
 pub const DEPTH_MAX_NS: u64 = ffi::PLIM_CAP_DEPTH_MAX_NS;
-/// The default half-life of the usage rate.
 pub const HALF_LIFE_DEFAULT_NS: u64 = ffi::PLIM_HALF_LIFE_DEFAULT_NS;
-/// The shortest half-life.
 pub const HALF_LIFE_MIN_NS: u64 = ffi::PLIM_HALF_LIFE_MIN_NS;
-/// The longest half-life.
 pub const HALF_LIFE_MAX_NS: u64 = ffi::PLIM_HALF_LIFE_MAX_NS;
 
-/// A parameter that is out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ParamError {
-    /// The hard cap is out of range.
     #[error("hard_permille is {value}, allowed are 0 (no cap) to {max}", max = CAP_MAX_PERMILLE)]
     HardCap {
-        /// The value given.
         value: u32,
     },
-    /// The soft cap is out of range.
     #[error("soft_permille is {value}, allowed are 0 to {max}, or none", max = CAP_MAX_PERMILLE)]
     SoftCap {
-        /// The value given.
         value: u32,
     },
-    /// The depth is out of range.
     #[error("depth_ns is {value}, allowed are 0 to {max}", max = DEPTH_MAX_NS)]
     Depth {
-        /// The value given.
         value: u64,
     },
-    /// The half-life is out of range.
     #[error(
         "half_life_ns is {value}, allowed are {min} to {max}",
         min = HALF_LIFE_MIN_NS,
         max = HALF_LIFE_MAX_NS
     )]
     HalfLife {
-        /// The value given.
         value: u64,
     },
 }
 
-/// The caps of one bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Params {
     /// CPU time that may be used at once, at most [`DEPTH_MAX_NS`]. Should be
@@ -75,7 +58,6 @@ pub struct Params {
 }
 
 impl Default for Params {
-    /// No caps, and defaults for all other parameters.
     fn default() -> Self {
         Self {
             depth_ns: DEPTH_DEFAULT_NS,
@@ -122,7 +104,7 @@ impl Params {
     }
 }
 
-/// State of one capped task or group, its owner.
+/// State of one capped task or group, which the other comments call the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
     params: Params,
@@ -223,7 +205,6 @@ impl Bucket {
         unsafe { ffi::plim_ratecap_is_background(&self.raw, &self.params.to_raw()) != 0 }
     }
 
-    /// Current parameters.
     #[must_use]
     pub fn params(&self) -> Params {
         self.params

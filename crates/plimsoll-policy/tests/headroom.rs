@@ -138,8 +138,8 @@ fn want() -> impl Strategy<Value = u64> {
     ]
 }
 
-/// The slow and obvious way: in each round, all that want no more than their
-/// part of the rest get it; when there is none, all get their part.
+/// Reference for `split`, slow and obvious: in each round, all that want no more than their part of
+/// the rest get it; when there is none, all get their part.
 fn shares_by_rounds(groups: &[BatchGroup], grant_ns: u64) -> Vec<u64> {
     let weight = |group: &BatchGroup| u128::from(group.weight.clamp(1, 10_000));
     let mut left_ns = u128::from(grant_ns.min(plimsoll_policy::RUNTIME_MAX_NS));

@@ -108,7 +108,7 @@ impl Machine {
         }
     }
 
-    /// As the scheduler does: of the running tasks, the one with the latest deadline.
+    /// Preempts as the scheduler does: of the running tasks, the one with the latest deadline.
     fn preempt_for(&mut self, task: usize) {
         if self.running.contains(&None) {
             return;

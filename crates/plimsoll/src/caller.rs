@@ -7,8 +7,8 @@ use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 
 static CALLER: OnceLock<Caller> = OnceLock::new();
 
-/// The loader calls it before Rust's runtime starts, which ignores SIGPIPE and opens closed
-/// standard streams.
+/// Entry in the loader's list of functions to call before Rust's runtime starts, which ignores
+/// SIGPIPE and opens closed standard streams.
 // SAFETY: the loader calls each function of this section once, with arguments that this one does
 // not take; nothing in it needs the runtime.
 #[used]
@@ -19,7 +19,6 @@ extern "C" fn note() {
     Caller::get();
 }
 
-/// Settings of the caller.
 #[derive(Debug)]
 pub struct Caller {
     /// Blocked signals.
@@ -27,7 +26,7 @@ pub struct Caller {
     /// Ignored signals. All others have the default action, because a program has no handlers
     /// when it starts.
     ignored: SigSet,
-    /// Which of the standard streams are closed.
+    /// Whether standard input, output and error are closed.
     closed: [bool; 3],
 }
 
@@ -70,7 +69,6 @@ impl Caller {
     }
 }
 
-/// Returns whether a signal is ignored.
 pub fn is_ignored(signal: i32) -> bool {
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: with no new action the call only fills in the old one, for
@@ -81,7 +79,6 @@ pub fn is_ignored(signal: i32) -> bool {
     read == 0 && action.sa_sigaction == libc::SIG_IGN
 }
 
-/// Stops ignoring a signal, if it is ignored.
 pub fn stop_ignoring(signal: i32) {
     if is_ignored(signal) {
         // SAFETY: no handler is installed or lost.

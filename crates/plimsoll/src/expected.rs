@@ -102,7 +102,7 @@ impl Expected {
         })
     }
 
-    /// The step that would improve them most. `None`: no step would.
+    /// Step that would improve the figures most. `None`: no step would.
     pub fn step(&self, host: Host) -> Option<String> {
         let now = if host.has_guard {
             &self.guard
@@ -130,8 +130,8 @@ impl Expected {
         ))
     }
 
-    /// A warning for batch work of the fair class on a host without the guard. `None`: a service
-    /// would hardly feel it.
+    /// Warning for batch work of the fair class on a host without the guard. `None`: the guard's
+    /// absence hardly delays a service.
     pub fn caution(&self) -> Option<String> {
         let loads = self.no_guard.iter().zip(self.load_percent);
         let factors = loads.filter_map(|(factor, load)| Some(((*factor)?, load)));
@@ -150,7 +150,7 @@ impl Expected {
         ))
     }
 
-    /// As a table.
+    /// Formats the figures as a table.
     pub fn text(&self) -> String {
         let loads = self.load_percent.map(|percent| format!("{percent} % LOAD"));
         let header = std::iter::once("P99 OF A SERVICE").chain(loads.iter().map(String::as_str));

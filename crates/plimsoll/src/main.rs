@@ -63,8 +63,8 @@ fn dispatch(command: Command) -> Result<ExitCode> {
     }
 }
 
-/// Help goes to standard output as it is. Of an error, the lines that say
-/// what is wrong and what was probably meant become one.
+/// Prints help as it is. Of an error, prints the lines that say what is wrong and what was probably
+/// meant, as one line.
 fn usage(error: &clap::Error) -> ExitCode {
     let asked_for = [ErrorKind::DisplayHelp, ErrorKind::DisplayVersion];
     if asked_for.contains(&error.kind()) {
@@ -141,7 +141,7 @@ fn one_line(text: &str) -> String {
         });
     // A list that follows a colon is a part of its sentence.
     let text = kept.collect::<Vec<_>>().join("; ").replace(":; ", ": ");
-    // What the standard library says of a number names nothing that is allowed.
+    // The standard library's text about a number names nothing that is allowed.
     text.replace(
         ": invalid digit found in string",
         ": it is no whole number; allowed: digits alone, such as 10",

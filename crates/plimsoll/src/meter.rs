@@ -29,7 +29,6 @@ struct Sample {
     busy_ns: u64,
 }
 
-/// Samples of one phase.
 #[derive(Debug)]
 pub struct Meter {
     busy: BusyMeter,
@@ -49,7 +48,6 @@ fn ratio(busy_ns: u64, cpus: u32, elapsed: Duration) -> f64 {
 }
 
 impl Meter {
-    /// Starts a measurement.
     pub fn start(hierarchy: &Arc<Hierarchy>, cpus: u32) -> Result<Self> {
         Ok(Self {
             busy: BusyMeter::start(hierarchy)?,
@@ -59,7 +57,7 @@ impl Meter {
         })
     }
 
-    /// Takes a sample if one is due. Returns whether it did.
+    /// Takes a sample if one is due. Returns whether one was.
     pub fn tick(&mut self) -> Result<bool> {
         let due = self.last.elapsed() >= SAMPLE_EVERY;
         if due {
@@ -68,7 +66,6 @@ impl Meter {
         Ok(due)
     }
 
-    /// Takes a sample now.
     pub fn sample(&mut self) -> Result<()> {
         let busy_ns = self.busy.busy_ns()?;
         let (from, to) = (self.last, Instant::now());

@@ -79,7 +79,6 @@ impl Running {
         })
     }
 
-    /// Returns whether it has ended.
     pub fn has_ended(&mut self) -> Result<bool> {
         let status = self.child.try_wait();
         Ok(status
@@ -90,7 +89,7 @@ impl Running {
             .is_some())
     }
 
-    /// Sends SIGTERM if it still runs; `run` forwards it and undoes its changes.
+    /// Sends SIGTERM if the command still runs; `run` forwards it and undoes its changes.
     pub fn ask_to_end(&mut self) -> Result<()> {
         if !self.has_ended()? {
             // The pid fits, and is not reused before the process is waited for.
@@ -101,8 +100,8 @@ impl Running {
         Ok(())
     }
 
-    /// Ends it and waits: by SIGTERM, by a second one, which makes `run` release the processes of
-    /// its group, and then by SIGKILL.
+    /// Ends the command and waits: by SIGTERM, by a second one, which makes `run` release the
+    /// processes of its group, and then by SIGKILL.
     fn end(&mut self) -> Result<ExitStatus> {
         for _ in 0..2 {
             self.ask_to_end()?;
@@ -122,7 +121,7 @@ impl Running {
         )))
     }
 
-    /// Ends it if it still runs, and returns its output.
+    /// Ends the command if it still runs, and returns its output.
     pub fn finish(mut self) -> Result<Ended> {
         let status = self.end()?;
         let read = |reader: JoinHandle<String>| reader.join().unwrap_or_default();
@@ -160,12 +159,12 @@ impl Ended {
         WorkloadError::Failed { what, reason }.into()
     }
 
-    /// Its report, if it printed one.
+    /// Report on standard output, if the command printed one.
     pub fn report<T: DeserializeOwned>(&self) -> Option<T> {
         serde_json::from_str(self.output.trim()).ok()
     }
 
-    /// Statistics of its group.
+    /// Statistics of the command's group, which `run --stats` prints on standard error.
     pub fn statistics(&self) -> Option<Sample> {
         #[derive(Deserialize)]
         struct Document {

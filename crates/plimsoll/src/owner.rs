@@ -36,7 +36,6 @@ const END_MAX: Duration = Duration::from_secs(2);
 /// Interval of polling.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// A connection to an owner.
 pub struct Owner {
     runtime: RuntimeFolder,
     client: Client,
@@ -108,12 +107,11 @@ impl Owner {
         }
     }
 
-    /// Returns its pid. `None`: the process is not visible from here.
+    /// Pid of the owner. `None`: the process is not visible from here.
     pub fn pid(&self) -> Option<i32> {
         self.client.pid()
     }
 
-    /// Whether it runs as root.
     pub fn is_of_root(&self) -> bool {
         self.client.uid() == Some(0)
     }

@@ -54,7 +54,7 @@ impl Target {
         }
     }
 
-    /// As requests name it.
+    /// Name of the target in requests.
     pub fn name(&self) -> String {
         self.name.clone()
     }

@@ -15,7 +15,6 @@ use serde_json::Value;
 
 use common::folder::Folder;
 
-/// Working folder of the command.
 fn folder() -> Folder {
     Folder::for_command("sim interference")
 }

@@ -31,12 +31,11 @@ const REPORT_EVERY: &str = "100ms";
 pub struct Batch {
     /// The command, or the `plimsoll run` around it.
     child: Option<Child>,
-    /// Whether it is `plimsoll run`.
+    /// Whether `child` is `plimsoll run`.
     is_kept: bool,
     scheduler: Option<Child>,
 }
 
-/// Progress of batch work.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Progress {
     pub at_seconds: f64,
@@ -161,14 +160,14 @@ impl Batch {
         self.child.is_some()
     }
 
-    /// The process that controls it, if there is one.
+    /// Pid of the `plimsoll run` or of the scheduler that controls the batch work; `None`: there is
+    /// neither.
     #[must_use]
     pub fn controller(&self) -> Option<u32> {
         let keeper = self.child.as_ref().filter(|_| self.is_kept);
         keeper.or(self.scheduler.as_ref()).map(Child::id)
     }
 
-    /// Ends all processes.
     pub fn end(&mut self) -> Result<()> {
         for child in [self.child.take(), self.scheduler.take()]
             .into_iter()
@@ -225,7 +224,6 @@ fn wait_for_tuning(policy: Policy) -> Result<()> {
     }
 }
 
-/// Waits until a scheduler is loaded.
 fn wait_for_scheduler() -> Result<()> {
     if wait(
         || text(STATE).is_ok_and(|state| state == "enabled"),

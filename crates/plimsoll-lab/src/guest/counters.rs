@@ -10,7 +10,6 @@ use super::text;
 use crate::error::{LabError, Result};
 use crate::results::Figures;
 
-/// A window of time.
 #[derive(Debug)]
 pub struct Window {
     begun: Instant,
@@ -92,7 +91,6 @@ fn thread_ns(folder: &Path) -> Option<u64> {
         .ok()
 }
 
-/// The number of CPUs.
 pub fn cpus() -> Result<f64> {
     let count = std::thread::available_parallelism();
     count

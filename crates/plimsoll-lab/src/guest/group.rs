@@ -15,7 +15,7 @@ pub const ROOT: &str = "/sys/fs/cgroup";
 #[derive(Debug)]
 pub struct Group {
     path: PathBuf,
-    /// Its tasks are of the class `SCHED_FIFO`.
+    /// Whether commands that start in the group are of the class `SCHED_FIFO`.
     is_real_time: bool,
 }
 
@@ -32,7 +32,7 @@ impl Group {
         })
     }
 
-    /// Makes commands that start in it real-time tasks.
+    /// Makes commands that start in the group real-time tasks.
     #[must_use]
     pub fn real_time(self, is_real_time: bool) -> Self {
         Self {
@@ -41,7 +41,6 @@ impl Group {
         }
     }
 
-    /// Writes one of its files.
     pub fn set(&self, file: &str, value: &str) -> Result<()> {
         let path = self.path.join(file);
         fs::write(&path, value).map_err(LabError::file(path))
@@ -54,7 +53,7 @@ impl Group {
         format!("echo $$ >{path}/cgroup.procs; exec \"$@\"")
     }
 
-    /// Makes a command start in it.
+    /// Makes a command start in the group.
     pub fn adopt<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         let procs = self.path.join("cgroup.procs");
         let is_real_time = self.is_real_time;

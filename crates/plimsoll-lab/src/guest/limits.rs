@@ -13,7 +13,7 @@ use crate::workload::Allowance;
 
 /// CPU time that the tasks of the caps table need, in seconds.
 pub const NEEDS: [&str; 7] = ["0.01", "0.05", "0.1", "0.5", "1", "5", "10"];
-/// Caps of that table, in percent.
+/// Caps of the caps table, in percent.
 pub const CAPS: [u32; 2] = [90, 9];
 /// Processes and CPU time of the source's clean-up of a source tree.
 const STORM: &str = "load storm --processes 2000 --cpu-total 1.9s --json";

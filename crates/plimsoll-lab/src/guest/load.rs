@@ -21,7 +21,6 @@ const STEADY_SECONDS: u32 = 5;
 const SEEDS: u32 = 8;
 const SEED_SECONDS: u32 = 5;
 const REQUEST_US: f64 = 300.0;
-/// Deadline of requests.
 const DEADLINE: &str = "5ms";
 
 /// The flags of `plimsoll load service` for a workload. The seed chooses the arrivals.
@@ -131,7 +130,7 @@ pub fn steady(group: &Group, percent: u8) -> Result<Figures> {
 struct Server(Child);
 
 impl Server {
-    /// Waits until it listens.
+    /// Waits until the server listens.
     fn wait(&self) -> Result<()> {
         for _ in 0..500 {
             if std::net::TcpStream::connect("127.0.0.1:7117").is_ok() {

@@ -86,8 +86,8 @@ fn run(words: &[String]) -> Result<(String, u64)> {
     Err(LabError::Guest(errors.trim().replace('\n', "; ")))
 }
 
-/// Runs it again, and measures calls and instructions of the scheduler's callbacks for each
-/// switch. The counters themselves cost some instructions.
+/// Runs the command again, and measures calls and instructions of the scheduler's callbacks for
+/// each switch. The counters themselves cost some instructions.
 fn callbacks(words: &[String]) -> Result<Figures> {
     let stats = Path::new("/proc/sys/kernel/bpf_stats_enabled");
     fs::write(stats, "1").map_err(LabError::file(stats))?;

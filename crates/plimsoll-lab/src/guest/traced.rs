@@ -23,7 +23,7 @@ const SERVICE: &str = "load-worker";
 /// Traced time; latencies are measured without tracing.
 const SECONDS: u32 = 2;
 
-/// Runs the service again, traced.
+/// Runs the service again, traced, and counts the inversions.
 pub fn inversions(service: &Group, cell: &Cell, batch: &Batch) -> Result<Figures> {
     if !batch.is_there() {
         return Ok(Figures::new());

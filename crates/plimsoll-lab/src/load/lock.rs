@@ -111,7 +111,8 @@ impl MemoryLock {
         }
     }
 
-    /// The result does not matter: the caller checks the word again.
+    /// Calls `futex(2)` without a timeout. The result does not matter: the caller checks the word
+    /// again.
     fn futex(&self, operation: libc::c_int, value: u32) {
         let no_timeout = std::ptr::null::<libc::timespec>();
         // SAFETY: the word is in a shared mapping; a null timeout is none.

@@ -6,7 +6,6 @@ use plimsoll_load::clock::{now_ns, precise_timers, sleep_until, use_cpu};
 use plimsoll_load::nanos;
 use serde::Serialize;
 
-/// Figures of the task.
 #[derive(Debug, Serialize)]
 pub struct Report {
     pub elapsed_seconds: f64,

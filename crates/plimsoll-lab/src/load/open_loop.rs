@@ -66,7 +66,6 @@ impl Ledger {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records the answer to a request.
     pub fn answered(&self, number: u64, is_good: bool) {
         self.answered_at(number, is_good, self.now_ns());
     }

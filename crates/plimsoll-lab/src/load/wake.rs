@@ -8,7 +8,6 @@ use serde::Serialize;
 
 use super::{figures, wait_until};
 
-/// Figures of the sleeper.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// Wake-ups that were due, with those that passed while an earlier one was delayed.

@@ -61,7 +61,6 @@ impl Place {
     }
 }
 
-/// A measurement of promises.
 #[derive(Debug)]
 pub struct Measurement {
     /// The project's folder.
@@ -77,7 +76,7 @@ pub struct Measurement {
     pub perturbations: usize,
     /// Number of guests at a time; each keeps one core busy.
     pub jobs: usize,
-    /// Ignore earlier figures.
+    /// Whether to ignore earlier figures.
     pub again: bool,
 }
 
@@ -172,7 +171,7 @@ impl Measurement {
         done
     }
 
-    /// The figures of a guest, of an earlier run if it had the same programs and tests.
+    /// Figures of a guest, of an earlier run if it had the same programs and tests.
     fn guest(
         &self,
         place: &Place,
@@ -332,7 +331,7 @@ fn output_of(command: &mut Command, what: &str) -> Result<std::process::Output> 
     })
 }
 
-/// Tells the progress; a reader that has gone is no reason to stop.
+/// Prints progress; a reader that has gone is no reason to stop.
 fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

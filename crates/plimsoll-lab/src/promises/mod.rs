@@ -18,9 +18,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{LabError, Result};
 
-/// The version of the format.
 const SCHEMA: &str = "plimsoll.promises/1";
-/// What precedes a figure in the output of a test.
+/// Prefix of a line with a figure in the output of a test.
 const FIGURE: &str = "FIGURE ";
 
 /// A figure as a test prints it.
@@ -32,11 +31,11 @@ pub struct Figure {
     /// Bounds; none if it is not bounded on that side.
     pub least: Option<f64>,
     pub most: Option<f64>,
-    /// Where it is promised, such as "SPEC 2".
+    /// Place of the promise, such as "SPEC 2".
     pub source: String,
 }
 
-/// What one guest has measured.
+/// Figures of one guest.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Guest {
     /// The kernel's own version.
@@ -127,7 +126,8 @@ pub struct Row {
 }
 
 impl Row {
-    /// Whether a later median is one that was to be expected.
+    /// Whether a later median lies in the band of these guests, from their smallest to their
+    /// largest value.
     #[must_use]
     pub fn has_in_band(&self, median: f64) -> bool {
         (self.smallest..=self.largest).contains(&median)
@@ -135,8 +135,8 @@ impl Row {
 }
 
 impl Figure {
-    /// By how much it is beyond its bounds; negative if it is inside. A lower bound of 0 bounds
-    /// nothing: what is measured is not negative, and 0 is the best.
+    /// Distance of the figure beyond its bounds; negative inside them. A lower bound of 0 bounds
+    /// nothing: figures are not negative, and 0 is the best.
     fn beyond(&self) -> f64 {
         let least = self.least.filter(|least| *least != 0.0);
         let below = least.map_or(f64::NEG_INFINITY, |least| least - self.value);
@@ -244,8 +244,8 @@ impl Promises {
         Ok(Some(promises))
     }
 
-    /// Replaces the rows of all tests that were measured anew. `is_all`: of all tests, so that
-    /// those that are gone go here, too.
+    /// Replaces the rows of the tests that were measured anew. `is_all`: all tests were measured,
+    /// so the rows of tests that no longer exist go, too.
     pub fn replace(&mut self, new: Vec<Row>, is_all: bool) {
         let is_old = |row: &Row| !is_all && new.iter().all(|new| new.cell != row.cell);
         self.rows.retain(is_old);

@@ -7,7 +7,7 @@ use crate::report::Table;
 
 const NOT_MEASURED: &str = "Nothing was measured yet: `make lab` does it, in some hours.\n";
 
-/// A number with as many digits as it deserves.
+/// Formats a number with up to three decimals: the smaller the number, the more.
 fn number(value: f64) -> String {
     let digits = match value.abs() {
         value if value >= 100.0 => 0,

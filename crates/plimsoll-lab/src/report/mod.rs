@@ -17,7 +17,7 @@ use crate::results::{Outcome, Results};
 
 pub use table::Table;
 
-/// Lines that enclose what is generated.
+/// Lines that enclose the generated part of a file.
 const BEGIN: &str = "<!-- begin: make lab-report -->\n";
 const END: &str = "<!-- end: make lab-report -->\n";
 
@@ -101,7 +101,6 @@ fn bad(path: &Path, why: &str) -> LabError {
     }
 }
 
-/// Writes the generated files.
 pub fn write(results: &Results, promises: Option<&Promises>, root: &Path) -> Result<()> {
     for (name, text) in files(results, promises, root)? {
         let path = root.join(name);

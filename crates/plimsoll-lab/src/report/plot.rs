@@ -112,7 +112,7 @@ pub fn image(results: &Results, workload: Workload) -> &'static str {
     }
 }
 
-/// The same for headroom's latency table.
+/// Markdown of the plot of headroom's latency table.
 pub fn latency_image(results: &Results) -> &'static str {
     if has_points(&source_latency(results)) {
         return "![Average latency against load, here and in the source](results-headroom.svg)\n\n";

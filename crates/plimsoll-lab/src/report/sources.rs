@@ -11,7 +11,6 @@ use crate::policy::Policy;
 use crate::results::Results;
 use crate::workload::{Allowance, Workload};
 
-/// Returns all tables.
 pub fn tables(results: &Results) -> String {
     let parts = [
         success(results),

@@ -82,7 +82,6 @@ pub fn number(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
 }
 
-/// A share in percent.
 pub fn percent(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(
         || "-".to_owned(),
@@ -90,7 +89,6 @@ pub fn percent(value: Option<f64>, digits: usize) -> String {
     )
 }
 
-/// A ratio.
 pub fn times(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2} ×"))
 }

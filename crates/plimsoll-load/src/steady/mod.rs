@@ -25,7 +25,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Range of the load, in percent of the machine.
 const PERCENT_RANGE: (f64, f64) = (0.0, 100.0);
 
-/// A change of the load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Step {
     /// Time of the change, after the start.
@@ -34,7 +33,6 @@ pub struct Step {
     pub percent: f64,
 }
 
-/// Settings of a steady load.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SteadyConfig {
     /// Load at the start, in percent of all CPUs that the affinity mask allows, 0 to 100.
@@ -82,7 +80,7 @@ impl SteadyConfig {
     }
 }
 
-/// A running steady load. Dropping it ends it.
+/// Running steady load; dropping it ends the load.
 #[derive(Debug)]
 pub struct Steady {
     shared: Arc<Shared>,
@@ -139,7 +137,6 @@ impl Steady {
         Ok(steady)
     }
 
-    /// Ends the load now.
     pub fn stop(&self) {
         self.shared.stop.store(true, Ordering::Relaxed);
     }
@@ -151,7 +148,6 @@ impl Steady {
             || self.shared.stop.load(Ordering::Relaxed)
     }
 
-    /// Live figures.
     #[must_use]
     pub fn snapshot(&self) -> SteadyReport {
         self.report(self.shared.elapsed_ns(), Ending::Complete)

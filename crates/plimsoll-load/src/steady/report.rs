@@ -19,24 +19,19 @@ pub struct PhaseReport {
     pub percent_asked: f64,
     /// CPU time used in this phase ÷ (its length × CPUs), in percent.
     pub percent_achieved: f64,
-    /// CPU time used.
     pub cpu_seconds: f64,
 }
 
-/// Report of a steady load.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SteadyReport {
     /// Number of CPUs, which is the number of threads.
     pub cpus: usize,
-    /// Length of a grain.
     pub grain_us: f64,
-    /// Time since the start.
     pub elapsed_seconds: f64,
-    /// Mean load asked for over that time, in percent of the machine.
+    /// Mean load asked for since the start, in percent of the machine.
     pub percent_asked: f64,
     /// Mean load achieved.
     pub percent_achieved: f64,
-    /// CPU time used.
     pub cpu_seconds: f64,
     /// CPU time that was not available in time and was written off, see
     /// [`STEADY_DEBT_MAX`](crate::limits::STEADY_DEBT_MAX).
@@ -93,7 +88,6 @@ pub(super) struct Figures {
     pub(super) grain_ns: u64,
     /// Time since the start, at most the duration of the run.
     pub(super) until_ns: u64,
-    /// CPU time used in each phase.
     pub(super) used_ns: Vec<u64>,
     pub(super) written_off_ns: u64,
     pub(super) ending: Ending,

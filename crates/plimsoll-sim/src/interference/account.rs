@@ -39,7 +39,6 @@ pub(super) struct Savings {
     left_ns: f64,
     /// Savings at the last update.
     saved_ns: f64,
-    /// Upper bound of the savings.
     burst_ns: f64,
 }
 
@@ -156,7 +155,7 @@ impl Savings {
     }
 }
 
-/// Without the check for NaN of [`f64::min`].
+/// Minimum of two numbers, without the check for NaN of [`f64::min`].
 #[inline]
 pub(super) fn lesser(a: f64, b: f64) -> f64 {
     if a < b { a } else { b }

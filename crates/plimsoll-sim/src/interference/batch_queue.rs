@@ -13,16 +13,14 @@ use super::estimate::BATCHES;
 /// gets more CPU time would advance its own row only. So all rows make about
 /// equal progress. The order makes no difference to the result of a batch.
 pub(super) struct BatchQueue<'a, T> {
-    /// Number of rows.
     rows: usize,
-    /// Begins a batch of a row.
     begin: &'a Begin<'a, T>,
     /// Maximum number of batches under way.
     most: usize,
     state: Mutex<QueueState<T>>,
 }
 
-/// Begins a batch: the numbers of its row and in that.
+/// Begins a batch: arguments are the number of its row, and its number in the row.
 type Begin<'a, T> = dyn Fn(usize, usize) -> Result<T, ParamError> + Sync + 'a;
 
 struct QueueState<T> {
@@ -66,7 +64,6 @@ impl<'a, T> BatchQueue<'a, T> {
         Ok(Some((task, running)))
     }
 
-    /// Puts a batch back into the queue.
     pub(super) fn requeue(&self, task: usize, running: T) {
         self.lock().waiting.push_back((task, running));
     }

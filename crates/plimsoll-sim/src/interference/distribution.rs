@@ -20,7 +20,6 @@ const SIGMA: (f64, f64) = (0.01, 5.0);
 /// Distribution of demand over periods. Periods are independent of each other.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Distribution {
-    /// Exponential.
     Exponential,
     /// Tenths of the quota: Poisson with ten times the mean, divided by ten.
     Poisson,
@@ -30,7 +29,6 @@ pub enum Distribution {
         /// intervals mean little.
         alpha: f64,
     },
-    /// Lognormal.
     Lognormal {
         /// Standard deviation of the logarithm, 0.01 to 5.
         sigma: f64,
@@ -40,7 +38,6 @@ pub enum Distribution {
 }
 
 impl Distribution {
-    /// Its name: `exponential`, `poisson`, `pareto`, `lognormal`, `empirical`.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {

@@ -19,7 +19,6 @@ const STUDENT: [f64; BATCHES - 1] = [
 /// A mean with its 95 % confidence interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Estimate {
-    /// The mean.
     pub mean: f64,
     /// The interval is the mean plus and minus this. `None` with fewer than two
     /// whole batches or more than [`BATCHES`]. 0 if all batches are equal: then
@@ -59,7 +58,6 @@ fn half_width(batches: &[f64]) -> Option<f64> {
 /// Figures of one cell: a row of groups under one setting of burst.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CellReport {
-    /// Periods counted.
     pub periods: u64,
     /// Whether all periods asked for were run.
     pub complete: bool,
@@ -74,14 +72,13 @@ pub struct CellReport {
     pub wcet_counts: Vec<u64>,
     /// Number of periods with a longer WCET than that.
     pub longer: u64,
-    /// The longest WCET.
     pub wcet_max: u64,
 }
 
 /// Result of one batch.
 #[derive(Debug, Clone)]
 pub(super) struct Batch {
-    /// Whether it ran to its end.
+    /// Whether the batch ran to its end.
     pub(super) complete: bool,
     /// One tally for each column.
     pub(super) tallies: Vec<Tally>,

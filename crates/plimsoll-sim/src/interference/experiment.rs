@@ -14,7 +14,6 @@ use super::machine::{BURST_MAX, Burst, GROUPS_MAX, Group, Machine, QUOTA_MIN};
 use super::sampler::{Sampler, stream};
 use super::tally::Tally;
 
-/// Minimum number of periods of a cell.
 pub const PERIODS_MIN: u64 = 1_000;
 /// Maximum number of periods of a cell: weeks of computing.
 pub const PERIODS_MAX: u64 = 1_000_000_000_000;
@@ -55,10 +54,8 @@ pub struct Row {
     pub columns: Vec<Vec<Burst>>,
 }
 
-/// Several rows, and the number of periods to run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Experiment {
-    /// The rows.
     pub rows: Vec<Row>,
     /// Periods counted in each cell, [`PERIODS_MIN`] to [`PERIODS_MAX`].
     pub periods: u64,
@@ -69,7 +66,6 @@ pub struct Experiment {
 /// Reason why an experiment cannot run: field, value, allowed.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum ExperimentError {
-    /// A field is out of range.
     #[error("{0}")]
     Field(String),
     /// The core refuses a quota and its burst.
@@ -92,7 +88,6 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Plan of a row that runs for `periods`.
     #[must_use]
     pub fn of(row: &Row, periods: u64) -> Self {
         let own_mean = row.distribution.mean().unwrap_or(0.0);
@@ -223,7 +218,6 @@ impl Experiment {
         columns.map(cell).collect()
     }
 
-    /// Starts a batch of a row.
     fn begin_batch(&self, row: usize, batch: usize) -> Result<Running, ParamError> {
         let of = &self.rows[row];
         let plan = Plan::of(of, self.periods);
@@ -268,11 +262,9 @@ pub(super) struct Running {
     rng: rand_xoshiro::Xoshiro256PlusPlus,
     demand_ns: Vec<f64>,
     columns: Vec<Column>,
-    /// Remaining periods of the warm-up.
     warmup_left: u64,
-    /// Remaining counted periods.
     left: u64,
-    /// Whether it ran to its end.
+    /// Whether the batch ran to its end.
     complete: bool,
 }
 
@@ -347,7 +339,6 @@ impl Running {
     }
 }
 
-/// A machine and its tally.
 struct Column {
     machine: Machine,
     tally: Tally,
@@ -400,7 +391,6 @@ impl Column {
         }
     }
 
-    /// Ends the current run.
     fn end_run(&mut self) {
         if self.open > 0 {
             self.tally.run(self.open, self.after);

@@ -7,7 +7,6 @@ use plimsoll_policy::bandwidth::ParamError;
 
 use super::account::{Account, Savings, lesser};
 
-/// Maximum number of groups.
 pub const GROUPS_MAX: usize = 1_000;
 /// The smallest quota, as a share of the machine.
 pub const QUOTA_MIN: f64 = 0.001;
@@ -46,10 +45,8 @@ pub enum Burst {
     Unlimited,
 }
 
-/// Result of a period.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Period {
-    /// Whether the period met its deadline.
     pub is_met: bool,
     /// CPU time used, in the machine's nanoseconds.
     pub used_ns: f64,
@@ -63,7 +60,6 @@ pub struct Period {
 #[derive(Debug, Clone)]
 pub struct Machine {
     groups: usize,
-    /// Sum of all quotas.
     quotas_ns: f64,
     /// Time of the machine that belongs to no group's quota.
     spare_ns: f64,
@@ -137,7 +133,6 @@ impl Machine {
         self.spare_ns + self.quotas_ns
     }
 
-    /// Quotas of the groups.
     #[must_use]
     pub fn quota_ns(&self) -> &[f64] {
         &self.quota_ns[..self.groups]

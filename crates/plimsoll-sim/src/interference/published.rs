@@ -58,7 +58,6 @@ pub struct PublishedRow {
 }
 
 impl PublishedRow {
-    /// The row as an experiment.
     #[must_use]
     pub fn row(&self) -> Row {
         let group = Group {

@@ -63,7 +63,6 @@ enum Kind {
     Empirical(Arc<Samples>),
 }
 
-/// Table of a Poisson distribution.
 #[derive(Debug)]
 struct Steps {
     mean: f64,

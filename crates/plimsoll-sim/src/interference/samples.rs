@@ -19,7 +19,6 @@ use thiserror::Error;
 
 /// The largest value, in quotas.
 const VALUE_MAX: f64 = 10_000.0;
-/// Maximum number of values.
 const VALUES_MAX: usize = 10_000_000;
 /// Name of the column or field that is read.
 const COLUMN: &str = "cpu";
@@ -86,13 +85,11 @@ impl Samples {
         })
     }
 
-    /// Name of the file, as given.
     #[must_use]
     pub fn file(&self) -> &str {
         &self.file
     }
 
-    /// The number of samples.
     #[must_use]
     pub fn count(&self) -> usize {
         self.sorted.len()
@@ -260,7 +257,6 @@ impl<'de> Visitor<'de> for Document {
     }
 }
 
-/// An array of numbers.
 struct Array(Vec<f64>);
 
 impl<'de> serde::Deserialize<'de> for Array {
@@ -269,7 +265,6 @@ impl<'de> serde::Deserialize<'de> for Array {
     }
 }
 
-/// One number.
 struct Value(f64);
 
 impl<'de> serde::Deserialize<'de> for Value {

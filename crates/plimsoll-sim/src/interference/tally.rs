@@ -13,7 +13,6 @@ pub struct Tally {
     pub by_length: [u64; LENGTHS],
     /// Number of those periods with a longer WCET.
     pub longer: u64,
-    /// Sum of all WCETs.
     pub wcet_sum: u64,
     /// Longest WCET, 0 without periods.
     pub wcet_max: u64,
@@ -65,7 +64,6 @@ impl Tally {
         self.longer += beyond(length) - beyond(not_counted);
     }
 
-    /// Adds another tally.
     pub fn add(&mut self, other: &Self) {
         self.periods += other.periods;
         for (count, more) in self.by_length.iter_mut().zip(&other.by_length) {

@@ -23,7 +23,6 @@ pub fn equal(distribution: Distribution, groups: usize, mean: f64, bursts: &[Bur
     }
 }
 
-/// Runs rows to their end.
 pub fn run(rows: Vec<Row>, periods: u64, seed: u64, threads: usize) -> Vec<Vec<CellReport>> {
     let experiment = Experiment {
         rows,
@@ -55,7 +54,6 @@ impl Draws {
         }
     }
 
-    /// The demand of the next period.
     pub fn next(&mut self) -> &[f64] {
         self.sampler.draw(&mut self.rng, &mut self.demand_ns);
         &self.demand_ns

@@ -9,7 +9,6 @@ use crate::cli::Cli;
 use crate::error::{CommandError, Result};
 use crate::output;
 
-/// Prints a completion script.
 pub fn completions(shell: clap_complete::Shell) -> Result<ExitCode> {
     // The generator panics where it cannot write.
     let mut script = Vec::new();
@@ -18,7 +17,6 @@ pub fn completions(shell: clap_complete::Shell) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes a man page for each command.
 pub fn man_pages(folder: &Path) -> Result<ExitCode> {
     let failed = || CommandError::io(format!("{}: cannot write man pages", folder.display()));
     std::fs::create_dir_all(folder).map_err(failed())?;

@@ -11,7 +11,6 @@ use crate::error::Result;
 use crate::output;
 use crate::owner::{Owner, not_meant};
 
-/// Result of a reload.
 #[derive(Debug, Serialize)]
 struct Reloaded {
     config: PathBuf,
@@ -22,7 +21,6 @@ struct Reloaded {
     warnings: Vec<String>,
 }
 
-/// Requests a reload, and prints the result.
 pub fn run(args: OutputArgs) -> Result<ExitCode> {
     let reloaded = match Owner::needed()?.ask(&Request::Reload)? {
         Answer::Reloaded {

@@ -102,8 +102,8 @@ fn plan_of(groups: &[Group]) -> serde_json::Value {
     items.flatten().cloned().collect()
 }
 
-/// Present bandwidth of the target: as requested from its owner, otherwise as in the kernel, unless
-/// what is there is a cap or the credit of headroom's loop.
+/// Present bandwidth of the target: as requested from its owner, otherwise as in the kernel.
+/// `None`: the kernel's value is that of a cap or of the headroom loop, or cannot be read.
 fn present_bandwidth(
     owner: &mut Owner,
     hierarchy: &Arc<Hierarchy>,

@@ -39,7 +39,7 @@ mod with_bpf {
         runtime.path().join("moves")
     }
 
-    /// Checks that nobody has switched it off.
+    /// Checks that nobody has switched the guard off.
     fn check_switch() -> Result<()> {
         match std::env::var(SWITCH).as_deref() {
             Err(std::env::VarError::NotPresent) | Ok("on") => Ok(()),
@@ -48,7 +48,7 @@ mod with_bpf {
         }
     }
 
-    /// Whether an owner of root attaches it, unless the kernel refuses.
+    /// Whether an owner of root attaches the guard, unless the kernel refuses.
     pub fn may_be_attached() -> bool {
         Capabilities::has_btf() && check_switch().is_ok()
     }
@@ -56,7 +56,7 @@ mod with_bpf {
     /// Attaches the guard.
     ///
     /// # Errors
-    /// When this host has none, or it is switched off; it says why.
+    /// When this host has no guard, or the guard is switched off; the text says why.
     pub fn attach(runtime: &RuntimeFolder) -> Result<Box<dyn Guard>> {
         check_switch()?;
         plimsoll_scx::silence_libbpf();
@@ -64,10 +64,10 @@ mod with_bpf {
         Ok(Box::new(InKernel(guard)))
     }
 
-    /// Checks that it could be attached.
+    /// Checks that the guard could be attached.
     ///
     /// # Errors
-    /// When this host has none, or it is switched off; it says why.
+    /// As of [`attach`].
     pub fn check() -> Result<()> {
         check_switch()?;
         plimsoll_scx::silence_libbpf();

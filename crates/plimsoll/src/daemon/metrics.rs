@@ -71,7 +71,7 @@ struct Keeper {
 }
 
 impl Keeper {
-    /// Listens until it is stopped; tries again after failures.
+    /// Listens until the server is stopped; tries again after failures.
     fn keep(&self, mut server: Option<MetricsServer>, stopped: &Receiver<Infallible>) {
         while server.is_none() {
             if stopped.recv_timeout(TRY_AGAIN) == Err(RecvTimeoutError::Disconnected) {

@@ -10,7 +10,7 @@ use sd_notify::NotifyState;
 /// The supervisor of this process, if it has one.
 pub struct Supervisor {
     log: Arc<Log>,
-    /// Interval within which it expects a sign of life; `None`: never.
+    /// Interval within which the supervisor expects a sign of life; `None`: never.
     watchdog: Option<Duration>,
 }
 
@@ -50,12 +50,10 @@ impl Supervisor {
         })
     }
 
-    /// Reports that the service is ready.
     pub fn ready(&self) {
         self.tell(&[NotifyState::Ready]);
     }
 
-    /// Reports that the service is ending.
     pub fn stopping(&self) {
         self.tell(&[NotifyState::Stopping]);
     }

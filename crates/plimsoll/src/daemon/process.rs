@@ -31,9 +31,9 @@ const UNLIMITED: [Resource; 9] = [
     Resource::RLIMIT_RSS,
     Resource::RLIMIT_RTTIME,
 ];
-/// The owner's nice level, as the daemon's unit has it. It uses little CPU time, and its
-/// client waits for it: among 64 busy loops on two CPUs one of nice 0 took 8 s until it had read its
-/// files and began to load the scheduler.
+/// Nice level of the owner, as the daemon's unit has it. The owner uses little CPU time, and its
+/// client waits for it: among 64 busy loops on two CPUs one of nice 0 took 8 s until it had read
+/// its files and began to load the scheduler.
 const NICE: i32 = -10;
 /// Process of `ioprio_set(2)`: the numbers of linux/ioprio.h, which libc lacks.
 const IOPRIO_WHO_PROCESS: libc::c_int = 1;
@@ -75,9 +75,10 @@ pub fn close_inherited() {
 }
 
 /// Gives this process the settings of one that the kernel has just made, but for its nice level,
-/// because those of one command must not affect the owner of all groups. What needs a permission
-/// that it lacks stays as it is. The working folder and the environment are those that the client
-/// chose for it. Must run before any other thread, which would keep the client's settings.
+/// because the settings of one command must not affect the owner of all groups. Settings that need
+/// a missing permission stay as they are. The working folder and the environment stay as well: the
+/// client chose them for the owner. Must run before any other thread starts, which would keep the
+/// client's settings.
 pub fn reset_settings() {
     UNLIMITED
         .into_iter()

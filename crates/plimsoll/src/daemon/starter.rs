@@ -12,11 +12,10 @@ use plimsoll_engine::{EngineError, Result};
 
 use super::guard;
 
-/// Starts enforcers on this host.
 pub struct HostStarter {
     hierarchy: Arc<Hierarchy>,
     runtime: RuntimeFolder,
-    /// From then on moves under way are those of this process.
+    /// Whether an enforcer was started: from then on, moves under way are those of this process.
     has_started: bool,
 }
 
@@ -121,7 +120,8 @@ impl Starter for HostStarter {
         Box::new(move || guard::attach(&runtime))
     }
 
-    /// The scheduler takes all tasks of the machine, so only an operator who asks for it gets it.
+    /// Starts an enforcer. The scheduler takes all tasks of the machine, so only an operator who
+    /// asks for it gets it.
     fn start(&mut self, wanted: EnforcerWanted) -> Result<Enforcing> {
         let enforcing = match wanted {
             EnforcerWanted::Cgroup | EnforcerWanted::Auto => self.stock(),

@@ -11,7 +11,6 @@ use super::outcome::{Burners, Host, Outcome, PhaseResult};
 use super::scenario::{Phase, Scenario, Support};
 use crate::meter::BusyPoint;
 
-/// A machine.
 pub fn host() -> Capabilities {
     Capabilities {
         cgroup: Version::V2,
@@ -75,7 +74,6 @@ fn result(phase: &Phase, p99_us: f64, busy_ratio: f64) -> PhaseResult {
     }
 }
 
-/// A whole demo.
 pub fn outcome() -> Outcome {
     let support = Support {
         no_guard: Some("this host has none".into()),

@@ -14,19 +14,15 @@ use crate::error::Result;
 /// significant.
 const PHASE_RANGE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
 
-/// The arguments of `demo`.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Measured time of each phase.
     pub phase: Duration,
-    /// Path of the HTML report.
     pub report: PathBuf,
-    /// Whether to print JSON instead of tables.
     pub json: bool,
 }
 
 impl Options {
-    /// Checks the arguments.
     pub fn new(args: &DemoArgs) -> Result<Self> {
         Ok(Self {
             phase: phase(&args.phase)?,

@@ -18,21 +18,17 @@ use crate::meter::BusyPoint;
 /// Name and version of the JSON schema.
 pub const SCHEMA: &str = "plimsoll.demo/1";
 
-/// Results of a demo.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
-    /// Version of Plimsoll.
     pub version: String,
     /// Start time, in seconds since 1970.
     pub started_unix_seconds: u64,
-    /// Total duration.
     pub took_seconds: f64,
-    /// Whether it was interrupted: some phases may be missing, and the last one
-    /// may be shorter.
+    /// Whether the demo was interrupted: some phases may be missing, and the last one may be
+    /// shorter.
     pub interrupted: bool,
     /// Measured time of each phase, as requested.
     pub phase_seconds: f64,
-    /// The machine it ran on.
     pub host: Host,
     /// Description of the steady service.
     pub service: String,
@@ -45,11 +41,9 @@ pub struct Outcome {
     pub bursts: Vec<PhaseResult>,
     /// Notes for the reader, one sentence each.
     pub notes: Vec<String>,
-    /// Path of the HTML report.
     pub report: String,
 }
 
-/// The machine.
 #[derive(Debug, Clone, Serialize)]
 pub struct Host {
     /// Release of the kernel.
@@ -71,12 +65,10 @@ impl Host {
     }
 }
 
-/// Results of one phase.
 #[derive(Debug, Clone, Serialize)]
 pub struct PhaseResult {
     /// Stable name.
     pub key: String,
-    /// Title.
     pub title: String,
     /// Label of its table row: the neighbours, and the knobs as typed.
     pub label: String,
@@ -84,7 +76,6 @@ pub struct PhaseResult {
     pub knobs: String,
     /// The exact commands, burners first.
     pub commands: Vec<String>,
-    /// Measured time.
     pub measured_seconds: f64,
     /// Requests that arrived.
     pub requests: u64,
@@ -99,7 +90,6 @@ pub struct PhaseResult {
     pub busy_ratio: f64,
     /// Part of the utilisation by other programs than service and burners.
     pub others_ratio: f64,
-    /// Figures of the burners.
     pub burners: Option<Burners>,
     /// The kernel's counters of the service's quota; `null` without a quota.
     pub throttling: Option<CpuStat>,
@@ -111,7 +101,6 @@ pub struct PhaseResult {
     pub busy_series: Vec<BusyPoint>,
 }
 
-/// Figures of the burners.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Burners {
     /// Units of work; a unit is always the same instructions.
@@ -125,7 +114,6 @@ pub struct Burners {
 }
 
 impl Burners {
-    /// Converts the burners' report.
     pub fn of(report: &BurnReport) -> Self {
         Self {
             units: report.units,
@@ -137,7 +125,6 @@ impl Burners {
 }
 
 impl Outcome {
-    /// Creates results without phases.
     pub fn new(options: &Options, scenario: &Scenario, host: Host, now: u64) -> Self {
         Self {
             version: env!("CARGO_PKG_VERSION").into(),
@@ -155,12 +142,10 @@ impl Outcome {
         }
     }
 
-    /// Whether no phase was measured.
     pub fn is_empty(&self) -> bool {
         self.phases.is_empty() && self.bursts.is_empty()
     }
 
-    /// Returns a phase by its key.
     pub fn phase(&self, key: &str) -> Option<&PhaseResult> {
         self.phases
             .iter()
@@ -207,7 +192,6 @@ pub fn percent(ratio: f64) -> String {
     format!("{:.0} %", 100.0 * ratio)
 }
 
-/// A factor.
 pub fn times(ratio: f64) -> String {
     let digits = usize::from(ratio < 9.95) + usize::from(ratio < 1.995);
     format!("{ratio:.digits$}×")

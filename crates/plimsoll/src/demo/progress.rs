@@ -6,8 +6,8 @@ use std::time::Duration;
 /// Erases the line that the cursor is on.
 const ERASE_LINE: &str = "\r\x1b[K";
 
-/// On a terminal a line that is updated in place, else a line per phase. No
-/// colours.
+/// Progress on standard error: on a terminal a line that is updated in place, else a line per
+/// phase. No colours.
 #[derive(Debug)]
 pub struct Progress {
     is_terminal: bool,
@@ -18,7 +18,6 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Creates the progress of `count` phases.
     pub fn new(count: usize) -> Self {
         Self {
             is_terminal: std::io::stderr().is_terminal(),
@@ -38,7 +37,6 @@ impl Progress {
         }
     }
 
-    /// Shows the progress of the phase.
     pub fn update(&mut self, left: Duration, busy_ratio: f64) {
         if self.is_terminal {
             let (left, busy) = (left.as_secs_f64().ceil(), 100.0 * busy_ratio);
@@ -68,7 +66,7 @@ impl Drop for Progress {
     }
 }
 
-/// The demo continues even if the terminal is gone.
+/// Prints a text; the demo continues even if the terminal is gone.
 fn say(text: &str) {
     let mut errors = std::io::stderr().lock();
     let _ = errors.write_all(text.as_bytes());

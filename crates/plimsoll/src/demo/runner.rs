@@ -46,7 +46,6 @@ fn is_scheduler_loaded() -> bool {
         .is_ok_and(|state| state.trim() == "enabled")
 }
 
-/// Runs the phases of a scenario.
 pub struct Runner<'a> {
     program: PathBuf,
     hierarchy: &'a Arc<Hierarchy>,

@@ -36,20 +36,19 @@ const BURST_REQUEST: Duration = Duration::from_millis(1);
 /// pool in slices of 5 ms, so that these requests take at most 15 ms: within
 /// quota + burst, and 1.5 times the quota.
 const BURST_SIZE_PER_CPU: usize = 12;
-/// Not a multiple of the period, so that bursts start at every phase of it.
+/// Time between two bursts; not a multiple of the period, so that bursts start at every phase of
+/// it.
 pub const BURST_EVERY: Duration = Duration::from_millis(310);
 /// Quota per period and CPU, and also the burst, because the stock kernel
 /// allows no larger burst.
 const QUOTA_PER_CPU: Duration = Duration::from_millis(8);
 /// The period, the kernel's default.
 const PERIOD: Duration = Duration::from_millis(100);
-/// Deadline of the bursty service.
 const BURST_DEADLINE: Duration = Duration::from_millis(50);
 
 /// Has the BPF scheduler run the burners.
 const SCHED_EXT: &str = "--enforcer sched-ext";
 
-/// Role of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Answers requests.
@@ -71,11 +70,10 @@ impl Role {
 /// One `plimsoll run … -- plimsoll load …`.
 #[derive(Debug, Clone)]
 pub struct Job {
-    /// Its role.
     pub role: Role,
     /// The knobs, as typed.
     pub knobs: Vec<String>,
-    /// The owner has no guard.
+    /// Whether the owner has no guard.
     pub is_unguarded: bool,
     /// Arguments after `load`.
     load: Vec<String>,
@@ -110,7 +108,8 @@ impl Job {
         words
     }
 
-    /// The variable of its environment, if it has one.
+    /// Variable of the command's environment that switches the guard off; `None`: the job has the
+    /// guard.
     pub fn variable(&self) -> Option<(&'static str, &'static str)> {
         self.is_unguarded.then_some((GUARD_SWITCH, "off"))
     }
@@ -139,9 +138,9 @@ pub enum Part {
 /// Mechanisms of this host that not every host has.
 #[derive(Debug, Clone, Default)]
 pub struct Support {
-    /// Why there is no guard to switch on and off. `None`: there is one.
+    /// Reason why there is no guard to switch on and off. `None`: there is one.
     pub no_guard: Option<String>,
-    /// The BPF scheduler can be loaded.
+    /// Whether the BPF scheduler can be loaded.
     pub has_scheduler: bool,
 }
 
@@ -150,13 +149,9 @@ pub struct Support {
 pub struct Phase {
     /// Stable name.
     pub key: &'static str,
-    /// Title.
     pub title: &'static str,
-    /// Part of the results.
     pub part: Part,
-    /// The measured service.
     pub service: Job,
-    /// The burners beside it.
     pub burners: Option<Job>,
 }
 

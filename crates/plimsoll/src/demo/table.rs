@@ -56,7 +56,6 @@ fn row(phase: &PhaseResult, tail_us: f64, [sixth, seventh]: [String; 2]) -> [Str
     ]
 }
 
-/// A row of the first table.
 pub fn phase_row(phase: &PhaseResult) -> [String; 8] {
     let work = phase.burners.and_then(|burners| burners.work_ratio);
     row(
@@ -85,7 +84,6 @@ pub fn burst_row(phase: &PhaseResult) -> [String; 8] {
     )
 }
 
-/// Legend of the first table.
 pub fn phase_legend(outcome: &Outcome) -> String {
     format!(
         "The service: {}. Latency above the CPU time is waiting time; machine: utilisation of its \
@@ -94,7 +92,6 @@ pub fn phase_legend(outcome: &Outcome) -> String {
     )
 }
 
-/// Legend of the second table.
 pub fn burst_legend(outcome: &Outcome) -> String {
     format!(
         "The service: {}. That is 1.5 times a period's quota at once and half of it on average; \
@@ -160,7 +157,6 @@ fn wrapped(text: &str) -> String {
     lines.join("\n")
 }
 
-/// Prints the results to standard output.
 pub fn print(outcome: &Outcome) -> Result<()> {
     print_line(&text(outcome))
 }

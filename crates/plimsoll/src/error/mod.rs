@@ -27,10 +27,8 @@ pub const EXIT_NOT_FOUND: u8 = 127;
 /// The error of a command: one readable line.
 #[derive(Debug, Error)]
 pub enum CommandError {
-    /// The engine failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// The connection to the owner failed.
     #[error(transparent)]
     Client(#[from] ClientError),
     /// A process that the user names is not there, or cannot be opened.
@@ -39,44 +37,34 @@ pub enum CommandError {
     /// The owner refused a request, or there is none.
     #[error(transparent)]
     Owner(#[from] OwnerError),
-    /// The daemon could not start.
     #[error(transparent)]
     Daemon(#[from] DaemonError),
-    /// A workload failed.
     #[error(transparent)]
     Load(#[from] plimsoll_load::LoadError),
     /// A text file, such as the configuration, is invalid.
     #[error(transparent)]
     File(#[from] FileError),
-    /// An interference experiment cannot be simulated.
     #[error(transparent)]
     Experiment(#[from] ExperimentError),
-    /// A file of usage samples is invalid.
     #[error(transparent)]
     Samples(#[from] SamplesError),
-    /// The scheduler could not be read.
     #[cfg(feature = "sched-ext")]
     #[error("debug: {0}")]
     Scheduler(#[from] plimsoll_scx::ControlError),
     /// The daemon gave `top` no state.
     #[error(transparent)]
     State(#[from] Unanswered),
-    /// The arguments do not fit together, or not to this machine.
     #[error(transparent)]
     Usage(#[from] UsageError),
-    /// A workload of `demo` failed.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
-    /// A picture could not be made.
     #[error(transparent)]
     Picture(#[from] PictureError),
-    /// A value could not be printed as JSON.
     #[error("cannot print JSON: {0}")]
     Json(#[source] serde_json::Error),
     /// The knobs that `doctor` plans are invalid.
     #[error("doctor: {0}")]
     Doctor(#[source] serde_json::Error),
-    /// The kernel's statistics lack the line that sums up all CPUs.
     #[error("/proc/stat: no line of all CPUs")]
     NoCpuLine,
     /// The process that was to run the command has died.
@@ -85,23 +73,17 @@ pub enum CommandError {
     /// The command of `run` is nowhere on the PATH.
     #[error("{}: not found", if .command.is_empty() { "''" } else { .command.as_str() })]
     NotFound {
-        /// Name of the command, as given.
         command: String,
     },
-    /// The command of `run` is there but cannot be executed.
     #[error("{command}: cannot be run: {source}")]
     CannotRun {
-        /// Name of the command, as given.
         command: String,
-        /// Reason given by the kernel.
         source: std::io::Error,
     },
-    /// A file or stream could not be used.
     #[error("{what}: {source}")]
     Io {
         /// The operation, or the file.
         what: String,
-        /// Reason given by the kernel.
         source: std::io::Error,
     },
 }
@@ -113,7 +95,6 @@ impl From<CgroupError> for CommandError {
 }
 
 impl CommandError {
-    /// Wraps an error of a file or stream.
     pub fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
         let what = what.into();
         move |source| Self::Io { what, source }
@@ -131,7 +112,6 @@ impl CommandError {
         )
     }
 
-    /// Returns the exit code, as documented.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::NotFound { .. } => EXIT_NOT_FOUND,
@@ -141,5 +121,4 @@ impl CommandError {
     }
 }
 
-/// Result of a command.
 pub type Result<T> = std::result::Result<T, CommandError>;

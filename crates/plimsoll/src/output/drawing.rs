@@ -35,7 +35,6 @@ type Linear = Cartesian2d<RangedCoordf64, RangedCoordf64>;
 /// A panel of a drawing, in values.
 pub type Panel<'a> = DrawingArea<SVGBackend<'a>, Linear>;
 
-/// The error of a drawing.
 pub fn failed(error: impl std::fmt::Display) -> CommandError {
     PictureError::Draw(error.to_string()).into()
 }
@@ -55,20 +54,17 @@ pub fn svg(
     Ok(text)
 }
 
-/// A text's style.
 pub fn label(size: f64, colour: &RGBColor, horizontal: HPos, vertical: VPos) -> TextStyle<'_> {
     TextStyle::from((FONT, size).into_font())
         .color(colour)
         .pos(Pos::new(horizontal, vertical))
 }
 
-/// Draws text.
 pub fn text_at(root: &Area, text: &str, style: &TextStyle, at: (i32, i32)) -> Result<()> {
     root.draw(&Text::new(text.to_owned(), at, style.clone()))
         .map_err(failed)
 }
 
-/// Draws text upwards.
 pub fn text_upwards(root: &Area, text: &str, style: &TextStyle, at: (i32, i32)) -> Result<()> {
     let font = style.font.clone().transform(FontTransform::Rotate270);
     let style = TextStyle {

@@ -12,7 +12,6 @@ struct Document<'a, T> {
     body: &'a T,
 }
 
-/// Serialises a document.
 pub fn text(schema: &str, body: &impl Serialize) -> Result<String> {
     serde_json::to_string_pretty(&Document { schema, body }).map_err(CommandError::Json)
 }

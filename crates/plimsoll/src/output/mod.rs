@@ -24,7 +24,6 @@ use serde::Serialize;
 
 use crate::error::Result;
 
-/// Columns of a plan.
 const PLAN_HEADER: [&str; 4] = ["KNOB", "VALUE", "ENFORCED BY", "LOSS"];
 /// Text of a plan without items.
 const NO_KNOBS: &str = "no knobs: the command runs in a group of its own, unlimited";
@@ -40,7 +39,7 @@ pub fn tell(text: &str) {
     let _ = writeln!(std::io::stderr(), "plimsoll: {}", one_line(text));
 }
 
-/// The same of a plan that came as JSON. `None`: it has no items.
+/// Table of a plan that came as JSON. `None`: the plan has no items.
 pub fn plan_table(plan: &serde_json::Value) -> Option<String> {
     let items = plan.as_array().filter(|items| !items.is_empty())?;
     let text = |item: &serde_json::Value, key: &str| {

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{CommandError, PictureError, Result};
 
-/// Destination of a picture.
 #[derive(Debug, Clone)]
 pub struct Picture {
     path: PathBuf,
@@ -27,7 +26,6 @@ impl Picture {
         Ok(Self { path })
     }
 
-    /// Writes a drawing.
     pub fn write(&self, svg: &str) -> Result<()> {
         let what = format!("plot: cannot write {}", self.path.display());
         fs::write(&self.path, svg).map_err(CommandError::io(what))

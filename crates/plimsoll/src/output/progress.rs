@@ -12,7 +12,7 @@ const LINE_EVERY: Duration = Duration::from_secs(10);
 /// Erases the line that the cursor is on.
 const ERASE_LINE: &str = "\r\x1b[K";
 
-/// On a terminal a line that is updated in place, else an occasional line.
+/// Progress line: updated in place on a terminal, an occasional line elsewhere.
 #[derive(Debug)]
 pub struct Progress {
     is_terminal: bool,
@@ -21,7 +21,6 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Starts now.
     pub fn new() -> Self {
         Self {
             is_terminal: std::io::stderr().is_terminal(),

@@ -16,7 +16,6 @@ fn seconds(usec: u64) -> String {
     format!("{}.{:03} s", usec / 1_000_000, usec / 1000 % 1000)
 }
 
-/// CPU time used by a group.
 pub fn cpu_time(sample: &Sample) -> String {
     seconds(sample.usage_usec)
 }
@@ -176,7 +175,7 @@ pub fn task_table(rates: &TaskRates) -> String {
     }
 }
 
-/// The same as rows, name and value.
+/// Usage rates of tasks as rows, name and value.
 pub fn task_rows(rates: &TaskRates) -> Vec<(&'static str, String)> {
     let row = |task: &TaskRate| {
         let (tid, rate) = (task.tid, percent(task.rate_ppm));

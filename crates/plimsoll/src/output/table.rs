@@ -29,8 +29,8 @@ pub fn print_line(text: &str) -> Result<()> {
     print_while_read(text).map(drop)
 }
 
-/// Does the same as [`print_line`], and returns whether there still is a reader: without one, a
-/// long output ends.
+/// Prints as [`print_line`] does, and returns whether there still is a reader: without one, a long
+/// output ends.
 pub fn print_while_read(text: &str) -> Result<bool> {
     let mut trimmed = String::with_capacity(text.len() + 1);
     // An empty text is an empty line.

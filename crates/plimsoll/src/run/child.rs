@@ -14,17 +14,14 @@ use crate::error::EXIT_FAILED;
 pub struct Child(Pid);
 
 impl Child {
-    /// Takes the child with this pid.
     pub fn new(pid: Pid) -> Self {
         Self(pid)
     }
 
-    /// Its pid.
     pub fn pid(&self) -> Pid {
         self.0
     }
 
-    /// Waits for its end.
     pub fn wait(&mut self) -> io::Result<ExitStatus> {
         loop {
             if let Some(status) = self.wait_with(0)? {
@@ -33,13 +30,13 @@ impl Child {
         }
     }
 
-    /// Returns how it ended. `None`: it still runs.
+    /// Returns the exit status. `None`: the child still runs.
     pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
         self.wait_with(libc::WNOHANG)
     }
 
-    /// Calls the kernel itself, because that of `nix` fails for a child that a real-time signal
-    /// has killed.
+    /// Makes the system call itself, because the function of `nix` fails for a child that a
+    /// real-time signal has killed. `None`: the child still runs, or a signal interrupted the wait.
     fn wait_with(&mut self, options: libc::c_int) -> io::Result<Option<ExitStatus>> {
         let mut status = 0;
         // SAFETY: the kernel writes one integer, for which there is room.

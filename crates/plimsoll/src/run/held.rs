@@ -26,7 +26,7 @@ pub struct Held {
     shown: String,
     /// `None`: the command was released.
     process: Option<Child>,
-    /// Closing it without a byte ends the process.
+    /// Pipe of the byte [`GO`]; closing it without a byte ends the process.
     go: Option<PipeWriter>,
     /// The kernel's error number, if the command cannot be executed; else nothing.
     problem: PipeReader,
@@ -59,13 +59,11 @@ impl Held {
         })
     }
 
-    /// Pid of the process.
     pub fn pid(&self) -> i32 {
         let process = self.process.as_ref();
         process.map_or(0, |process| process.pid().as_raw())
     }
 
-    /// Executes the command.
     pub fn let_go(mut self) -> Result<Child> {
         if let Some(mut go) = self.go.take() {
             // If the process is dead, its exit status tells.

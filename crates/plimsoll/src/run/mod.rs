@@ -180,16 +180,16 @@ fn warn_of_knobs(group: &Group) {
     }
 }
 
-/// The group of this command. It has no connection while the command runs, for which the owner
-/// would keep a file open.
+/// Group of this command. Has no connection to the owner while the command runs, because the owner
+/// would keep a file open for it.
 struct RunClient {
     runtime: RuntimeFolder,
     name: String,
 }
 
 impl RunClient {
-    /// Ends the group, and returns its statistics. `None`: it has ended already, or the owner does
-    /// not answer; the owner ends an empty group by itself.
+    /// Ends the group, and returns its statistics. `None`: the group has ended already, or the
+    /// owner does not answer; the owner ends an empty group by itself.
     fn end(&self, release: bool) -> Option<Sample> {
         let name = self.name.clone();
         let mut owner = Owner::find_again(&self.runtime).ok()?;

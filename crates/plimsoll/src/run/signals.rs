@@ -25,7 +25,6 @@ const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
 /// Interval at which signals are polled during other waits.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Result of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrived {
     /// No signal that requests an end.

@@ -23,7 +23,6 @@ enum Command {
     Interference(interference::Args),
 }
 
-/// Runs a simulator.
 pub fn run(args: &Args) -> Result<ExitCode> {
     match &args.command {
         Command::Interference(args) => interference::run(args),

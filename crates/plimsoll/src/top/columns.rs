@@ -43,7 +43,6 @@ pub const COLUMNS: [Column; 8] = [
 ];
 
 impl Column {
-    /// Header of the column.
     pub fn title(self) -> &'static str {
         match self {
             Self::Group => "GROUP",

@@ -23,11 +23,8 @@ use super::model::Key;
 use super::source::{Details, Source, Update};
 use crate::error::{CommandError, Result};
 
-/// An event.
 pub enum Event {
-    /// A key was pressed.
     Key(Key),
-    /// The screen was resized.
     Resized,
     /// The screen was overwritten and must be redrawn.
     Overwritten,
@@ -35,7 +32,6 @@ pub enum Event {
     Updated(Box<Result<Update>>),
     /// The details of a group, if the group still exists.
     Details(String, Option<Details>),
-    /// A signal arrived.
     Signal(i32),
     /// The user wants to suspend the program.
     Suspend,
@@ -43,7 +39,6 @@ pub enum Event {
     HungUp,
 }
 
-/// Queue of events.
 pub struct Events {
     queue: Receiver<Event>,
     detail_requests: Sender<String>,
@@ -72,18 +67,15 @@ impl Events {
         })
     }
 
-    /// Waits for the next event.
     pub fn next(&self) -> Event {
         // The channel is closed only after all threads have ended.
         self.queue.recv().unwrap_or(Event::HungUp)
     }
 
-    /// The next event, if one is queued.
     pub fn try_next(&self) -> Option<Event> {
         self.queue.try_recv().ok()
     }
 
-    /// Requests the details of a group.
     pub fn request_details(&self, group: String) {
         // If the thread has ended, no details arrive.
         let _ = self.detail_requests.send(group);

@@ -44,7 +44,6 @@ struct Group<'a> {
     problem: Option<&'a str>,
 }
 
-/// Prints the model.
 pub fn print(model: &mut Model) -> Result<()> {
     let rows = model.page(usize::MAX);
     let groups = rows.iter().map(|(index, _)| {

@@ -7,7 +7,6 @@ use super::source::SourceKind;
 use crate::error::Result;
 use crate::output::{borderless, one_line, print_line};
 
-/// Prints the model.
 pub fn print(model: &mut Model) -> Result<()> {
     print_line(&text(model))
 }

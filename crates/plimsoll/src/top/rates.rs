@@ -15,36 +15,30 @@ pub const PPM: u64 = 1_000_000;
 /// add up to a whole.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct MachineRates {
-    /// Work of other than batch groups.
     pub normal_ppm: u64,
     /// Work of batch groups of Plimsoll.
     pub batch_ppm: u64,
-    /// Idle time.
     pub idle_ppm: u64,
 }
 
-/// Rates of one group.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct GroupRates {
     /// CPU time used, in ppm of one CPU.
     pub cpu_ppm: Option<u64>,
-    /// Periods of its limits that elapsed while it was active.
+    /// Periods of the group's limits that elapsed while the group was active.
     pub nr_periods: Option<u64>,
     /// Share of those that ended throttled, in ppm.
     pub throttled_ppm: Option<u64>,
     /// Share of those that used more than the quota, in ppm.
     pub bursts_ppm: Option<u64>,
-    /// Time that its tasks waited for a CPU, summed over tasks, in ppm of the
-    /// time elapsed.
+    /// Time that the group's tasks waited for a CPU, summed over tasks, in ppm of the time elapsed.
     pub wait_ppm: Option<u64>,
 }
 
-/// Rates between two states.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rates {
     /// Time between the states; 0 for the first one.
     pub interval_usec: u64,
-    /// The machine.
     pub machine: Option<MachineRates>,
     /// The groups, in the order of the later state.
     pub groups: Vec<GroupRates>,
@@ -56,7 +50,6 @@ fn share_ppm(part: u64, whole: u64) -> Option<u64> {
     Some(u64::try_from(ppm).unwrap_or(u64::MAX))
 }
 
-/// The rates between two states; `new` is the later one.
 pub fn between(old: Option<&State>, new: &State) -> Rates {
     let nothing = || Rates {
         groups: vec![GroupRates::default(); new.groups.len()],

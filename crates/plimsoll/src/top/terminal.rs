@@ -51,7 +51,6 @@ fn restore_on_panic() {
 
 /// The acquired terminal; restored on drop.
 pub struct Screen {
-    /// The terminal to draw on.
     pub terminal: Terminal<CrosstermBackend<Stdout>>,
 }
 

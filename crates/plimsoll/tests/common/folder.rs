@@ -20,7 +20,6 @@ impl Folder {
         Self { folder, command }
     }
 
-    /// Adds a file to the folder.
     pub fn with(self, name: &str, text: &str) -> Self {
         fs::write(self.path(name), text).unwrap();
         self

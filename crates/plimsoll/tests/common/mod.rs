@@ -1,5 +1,5 @@
-//! What the integration tests share: a cgroup and a runtime folder of a
-//! test's own, processes that end with it, and exact counters.
+//! Common parts of the integration tests: a cgroup and a runtime folder of a test's own, processes
+//! that end with it, and exact counters.
 //!
 //! Everything that a test makes is below one cgroup, `/plimsoll-test-PID-N`,
 //! and is removed when its `Host` is dropped, also by a panic. Nothing else
@@ -98,7 +98,7 @@ impl Finished {
         })
     }
 
-    /// Panics unless it succeeded.
+    /// Panics unless the command succeeded.
     pub fn good(self) -> Self {
         assert_eq!(self.code(), 0, "{self:?}");
         self
@@ -157,7 +157,6 @@ impl Running {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Waits for its end.
     pub fn finish(mut self) -> Finished {
         let mut looks = Looks::begin();
         let status = loop {
@@ -179,13 +178,12 @@ impl Running {
         }
     }
 
-    /// Ends it by SIGTERM, and returns its output.
+    /// Ends the command by SIGTERM, and returns its output.
     pub fn stop(self) -> Finished {
         self.send(Signal::SIGTERM);
         self.finish()
     }
 
-    /// Kills it by SIGKILL.
     pub fn kill_hard(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -235,8 +233,8 @@ pub fn with_own_mounts(script: &str) -> Command {
     command
 }
 
-/// Lets a command begin in a cgroup, and there in new namespaces: `CLONE_NEWCGROUP` makes the cgroup
-/// the root of all that it sees.
+/// Lets a command begin in a cgroup, and there in new namespaces: `CLONE_NEWCGROUP` makes the
+/// cgroup the root of all that the command sees.
 pub fn in_namespace_of(command: &mut Command, group: &CpuGroup, namespaces: libc::c_int) {
     use std::os::unix::ffi::OsStringExt as _;
     use std::os::unix::process::CommandExt as _;
@@ -420,7 +418,6 @@ impl Host {
         }
     }
 
-    /// Starts Plimsoll.
     pub fn start<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Running {
         self.spawn(self.plimsoll(arguments))
     }
@@ -430,7 +427,6 @@ impl Host {
         self.start(run_load(knobs, load))
     }
 
-    /// Runs Plimsoll and waits for its end.
     pub fn run<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Finished {
         self.start(arguments).finish()
     }
@@ -523,7 +519,6 @@ impl Host {
         owner_at(&self.runtime().join(SOCKET))
     }
 
-    /// Pid of the running owner.
     pub fn owner_pid(&self) -> i32 {
         let state = self.owner().expect("no owner runs");
         state.daemon.pid.cast_signed()
@@ -541,7 +536,6 @@ impl Host {
         }
     }
 
-    /// Kills the owner by SIGKILL.
     pub fn kill_owner(&self) {
         let pid = self.owner_pid();
         let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
@@ -551,7 +545,7 @@ impl Host {
         });
     }
 
-    /// Ends what runs below the base and removes it. Fails if a cgroup stays.
+    /// Ends all processes below the base and removes it. Fails if a cgroup stays.
     fn remove_everything(&self) {
         wait_until("the cgroups of this test are removed", || {
             let folders = self.base.folders();
@@ -595,7 +589,6 @@ pub fn owner_at(socket: &Path) -> Option<State> {
     }
 }
 
-/// Ends an owner, and waits for its end.
 pub fn end_owner(pid: i32) {
     // It may end by itself meanwhile.
     let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
@@ -666,8 +659,8 @@ pub fn bandwidth_us(group: &CpuGroup) -> (i64, u64, u64) {
     (quota, now.period_usec, now.burst_usec)
 }
 
-/// A shell that runs the tests in the background makes them ignore these signals, and children
-/// inherit that.
+/// Has this process obey these signals again: a shell that runs the tests in the background makes
+/// them ignore the signals, and children inherit that.
 fn hear_every_signal() {
     for ignored in [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGHUP] {
         // SAFETY: the default action replaces another disposition; no handler is installed or
@@ -710,7 +703,6 @@ pub fn busy_ns() -> u64 {
     below_us * 1000 + tids.filter_map(task_ns).sum::<u64>()
 }
 
-/// The threads of a process.
 pub fn threads_of(pid: i32) -> Vec<i32> {
     let entries = fs::read_dir(format!("/proc/{pid}/task"));
     let names = entries.into_iter().flatten().flatten();
@@ -748,7 +740,7 @@ pub fn is_alive(pid: i32) -> bool {
     threads_of(pid).into_iter().any(lives)
 }
 
-/// Says which entries differ.
+/// Panics with the entries that differ.
 pub fn assert_same(before: &BTreeMap<PathBuf, String>, after: &BTreeMap<PathBuf, String>) {
     let mut differences = Vec::new();
     for (path, value) in before {

@@ -15,7 +15,7 @@ fn run_and_doctor(host: &Host, mut command: Command) -> Finished {
 /// The script that runs both, in this order.
 const BOTH: &str = r#""$0" run -- true; echo "run: $?" >&2; "$0" doctor"#;
 
-/// What `doctor` says of the permission.
+/// Text of `doctor` about the permission.
 fn permission(finished: &Finished) -> String {
     let mut lines = finished.stdout.lines();
     let line = lines.find_map(|line| line.strip_prefix("may do so"));

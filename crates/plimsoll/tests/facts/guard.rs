@@ -7,7 +7,7 @@ use crate::common::{Host, Running, in_vm, threads_of, wait_until};
 
 const SLEEP: [&str; 2] = ["sleep", "600"];
 
-/// Starts a command in a group; returns when it is there.
+/// Starts a command in a group; returns when the command is there.
 fn start(host: &Host, name: &str, knobs: &str, group: &CpuGroup, command: &[&str]) -> Running {
     let words = ["run", "--enforcer", "cgroup", "--name", name].into_iter();
     let words = words.chain(knobs.split_whitespace()).chain(["--"]);
@@ -22,7 +22,7 @@ fn state(host: &Host) -> Option<GuardState> {
     host.owner().expect("an owner runs").daemon.guard
 }
 
-/// The owner's threads that are woken, with the policy of each.
+/// Scheduling policies of the guard's threads in the owner.
 fn threads(host: &Host) -> Vec<i32> {
     let policy = |tid: i32| {
         let command = std::fs::read_to_string(format!("/proc/{tid}/comm")).ok()?;
@@ -87,7 +87,8 @@ fn the_guard_is_attached_while_a_batch_group_is_there() {
     other.stop();
 }
 
-/// Where other work runs there may never be a CPU with nothing but batch work.
+/// Tests for guests only: where other work runs, there may never be a CPU with nothing but batch
+/// work.
 mod vm_only {
     use std::process::{Child, Command};
 

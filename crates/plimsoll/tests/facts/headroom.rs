@@ -106,7 +106,8 @@ pub fn with_headroom(text: &str) -> MachinePolicy {
 }
 
 /// Holds cgroups, which then have quotas of the controller, and withdraws one after the other: each
-/// has the quota that it had, and keeps it whatever the controller does. `controls` lets it do it.
+/// gets the quota that it had before, and keeps it whatever the controller does. `controls` lets
+/// the controller run.
 fn hold_and_withdraw(
     host: &Host,
     groups: &[CpuGroup],

@@ -9,7 +9,7 @@ use crate::rig::{Daemon, of_cgroup, remove_group, rule};
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_cgroupfs::name::text_of;
 
-/// No UTF-8, and what turns a terminal red.
+/// Name that is no UTF-8, and would turn a terminal red.
 const ODD: &[u8] = b"a\xff\x1b[31m";
 
 fn odd(host: &Host) -> CpuGroup {

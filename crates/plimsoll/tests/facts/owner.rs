@@ -349,7 +349,7 @@ fn a_users_owner_beside_roots() {
     host.assert_as(&before);
 }
 
-/// As an upgrade does it while a command runs.
+/// An upgrade deletes the program of a command that runs.
 #[test]
 fn command_whose_program_was_deleted_starts_an_owner() {
     let host = Host::new();
@@ -369,7 +369,7 @@ fn command_whose_program_was_deleted_starts_an_owner() {
     host.assert_clean();
 }
 
-/// The owner's working folder is another.
+/// The owner's working folder differs from the caller's.
 #[test]
 fn runtime_folder_with_a_relative_path_is_the_callers() {
     let host = Host::new();

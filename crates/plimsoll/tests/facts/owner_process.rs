@@ -57,7 +57,6 @@ fn settings_of(pid: i32) -> BTreeMap<String, String> {
     found
 }
 
-/// Open files of a process.
 fn files_of(pid: i32) -> Vec<String> {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
     let links = entries.filter_map(|entry| fs::read_link(entry.path()).ok());
@@ -66,7 +65,8 @@ fn files_of(pid: i32) -> Vec<String> {
     names
 }
 
-/// Changes what a process hands on to its children, as far as this needs no more than root.
+/// Changes all settings that a process hands on to its children, as far as this needs no more than
+/// root.
 fn change_everything() -> std::io::Result<()> {
     for (resource, soft) in [
         (Resource::RLIMIT_NOFILE, 64),

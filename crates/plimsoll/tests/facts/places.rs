@@ -295,7 +295,8 @@ mod v2_only {
         crate::rig::remove_group(&vcpu);
     }
 
-    /// As a container has it: a cgroup that it takes for the root, whose processes are further down.
+    /// The owner is in a container: in a cgroup that it takes for the root, whose processes are
+    /// further down.
     #[test]
     fn owner_in_a_cgroup_namespace_stays_out_of_the_top_cgroup() {
         let mut host = Host::new();

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use crate::common::{Finished, Host, wait_until};
 
-/// Runs what must be refused; checks the code, the one line and that nothing
-/// has changed.
+/// Runs a command that must be refused; checks the code, the one line, and that nothing has
+/// changed.
 fn refused(host: &Host, words: &[&str]) -> String {
     let before = host.snapshot();
     let finished: Finished = host.run(words);

@@ -50,7 +50,7 @@ fn exit_code_is_127_for_a_missing_command_and_126_if_it_cannot_run() {
     host.assert_clean();
 }
 
-/// Returns whether the kernel may use huge pages for a process.
+/// Values of `THP_enabled` in a process's status: `1` if the kernel may use huge pages for it.
 fn huge_pages_of(status: &str) -> Vec<&str> {
     let lines = status.lines();
     let lines = lines.filter_map(|line| line.strip_prefix("THP_enabled:"));

@@ -229,7 +229,7 @@ fn bursts_of_all_groups_stay_off_without_a_daemon_until_they_are_restored() {
 mod v1_only {
     use super::*;
 
-    /// Where `cpu` and `cpuacct` are mounted apart, `mkdir` makes it in one of them.
+    /// `mkdir` makes the cgroup in one hierarchy only, where `cpu` and `cpuacct` are mounted apart.
     #[test]
     fn a_cgroup_that_nothing_counts_the_time_of_can_be_set_and_shown() {
         let host = Host::new();

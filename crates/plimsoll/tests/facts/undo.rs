@@ -90,7 +90,7 @@ impl Drop for Member {
     }
 }
 
-/// Not a test of its own: it fails, as `a_panic_leaves_everything_limited` expects.
+/// Helper of `a_panic_leaves_everything_limited`, which expects that it fails.
 #[test]
 #[ignore = "run by a_panic_leaves_everything_limited"]
 fn helper_that_panics_while_it_keeps_groups() {

@@ -78,7 +78,7 @@ pub fn ms_until(mut holds: impl FnMut() -> bool) -> f64 {
     start.elapsed().as_secs_f64() * 1e3
 }
 
-/// Waits for the end of a long run, in the same way.
+/// Waits for the end of a long run. The limit of the guest's time for a test ends a wait in vain.
 pub fn ended(mut running: Running) -> Finished {
     while running.is_running() {
         sleep_ms(20);

@@ -1,4 +1,4 @@
-//! What takes more than two CPUs.
+//! Measurements that take more than two CPUs.
 
 use nix::sys::signal::Signal;
 
@@ -109,7 +109,7 @@ impl Shortages {
         }
     }
 
-    /// Quantile of their lengths, in µs.
+    /// Quantile of the shortages' lengths, in µs.
     fn shorter_than_us(&self, share: f64) -> u64 {
         let wanted = share * self.counts.iter().sum::<u64>() as f64;
         let mut seen = 0;

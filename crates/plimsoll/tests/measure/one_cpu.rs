@@ -16,7 +16,8 @@ use crate::figure::{ANY, SPEC_2};
 use crate::lab::lab_load;
 use crate::scheduler_rig::{Rig, all_cpus, rig};
 
-/// A burner's slice is 4 ms: most wake-ups come in the middle of one.
+/// Workload that wakes up every 3 ms. A burner's slice is 4 ms: most wake-ups come in the middle of
+/// one.
 const LOAD: &str = "wake --every 3ms --duration 2s";
 
 fn bytes_through(mut from: File, mut to: File, count: usize) {

@@ -11,7 +11,8 @@ use crate::common::{Running, nr_cpus, tasks_below};
 use crate::figure::{ANY, SPEC_3};
 use crate::switches::{Switches, Trace, now_us};
 
-/// What batch work may not use, in percent of the machine, with the points of SPEC's table.
+/// Share of the machine that batch work may not use, in percent, and the tolerance in points of
+/// SPEC's table.
 const HEADROOM: f64 = 30.0;
 const WITHIN: f64 = 2.0;
 /// Time after a fall until batch work uses the free time.
@@ -76,7 +77,7 @@ impl Steps {
         begun_us.iter().map(share).collect()
     }
 
-    /// Prints what is used of the headroom, and what is idle beyond it, after some time.
+    /// Prints the used part of the headroom, and the idle time beyond it, after some time.
     fn print(&self, step: &str, begun_us: &[u64], after: Duration, window: Duration, grain: f64) {
         let busy = [self.main.as_slice(), &self.side].concat();
         let words = format!("{} ms after {step} of the service load", after.as_millis());

@@ -31,7 +31,7 @@ pub static RIG: Mutex<Option<Rig>> = Mutex::new(None);
 /// A rig as long as a test uses it.
 pub struct Loan {
     slot: MutexGuard<'static, Option<Rig>>,
-    /// Whether the next test may have it.
+    /// Whether the next test may have the rig.
     stays: bool,
 }
 
@@ -83,15 +83,16 @@ pub struct Rig {
     before: Before,
     /// Foreign cgroups of the test.
     groups: Mutex<Vec<CpuGroup>>,
-    /// What keeps the scheduler loaded between tests.
+    /// Group that keeps the scheduler loaded between tests.
     keeper: Option<Keeper>,
 }
 
 /// A group without limits that keeps the scheduler loaded.
 pub enum Keeper {
-    /// Of a command, whose owner was started on demand.
+    /// Group of a command, whose owner was started on demand.
     Command(Running),
-    /// Of a daemon's file: the daemon, the group's rule, and what sleeps there.
+    /// Group of a daemon's file: the daemon, the group's rule, and the process that sleeps in the
+    /// group.
     Daemon(Box<Daemon<'static>>, String, Running),
 }
 
@@ -210,7 +211,8 @@ impl Rig {
         }
     }
 
-    /// Keeps the scheduler loaded from now on: what is there now is what a test has to leave.
+    /// Keeps the scheduler loaded from now on. The present state is the one that a test has to
+    /// leave.
     pub fn keep(mut self, keeper: Keeper) -> Self {
         self.keeper = Some(keeper);
         self.before = Before {
@@ -221,7 +223,7 @@ impl Rig {
         self
     }
 
-    /// Ends what keeps the scheduler loaded. Panics unless nothing is left.
+    /// Ends the group that keeps the scheduler loaded. Panics unless nothing is left.
     pub fn unload(mut self) {
         match self.keeper.take() {
             None => return,
@@ -250,7 +252,7 @@ impl Rig {
         }
     }
 
-    /// Its file: these groups, and the one that keeps the scheduler loaded.
+    /// Text of the daemon's file: these groups, and the one that keeps the scheduler loaded.
     pub fn file(&self, groups: &str) -> String {
         match &self.keeper {
             Some(Keeper::Daemon(_, rule, _)) => format!("{groups}{rule}"),
@@ -258,7 +260,7 @@ impl Rig {
         }
     }
 
-    /// Has that daemon follow a file with these groups.
+    /// Has the daemon follow a file with these groups.
     pub fn reload(&self, groups: &str) {
         self.daemon().reload_with(&self.file(groups));
     }
@@ -298,7 +300,7 @@ impl Rig {
         running
     }
 
-    /// Does the same with one of Plimsoll's workloads on some CPUs (a mask).
+    /// Starts one of Plimsoll's workloads in a batch group, on some CPUs (a mask).
     pub fn batch_load(&self, name: &str, knobs: &str, cpus: u64, load: &str) -> Running {
         let words = load_words(load);
         let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
@@ -306,7 +308,7 @@ impl Rig {
         on_cpus(cpus, || self.batch(name, knobs, &words))
     }
 
-    /// The same with burners; returns when all of them run.
+    /// Starts burners in a batch group, on some CPUs (a mask); returns when all of them run.
     pub fn batch_burners(&self, name: &str, knobs: &str, cpus: u64, burners: usize) -> Running {
         let load = format!("burn --threads {burners} --duration 80000s");
         let mut running = self.batch_load(name, knobs, cpus, &load);
@@ -319,7 +321,8 @@ impl Rig {
         on_cpus(cpus, || self.host.start_in(group, load_words(load)))
     }
 
-    /// The same with burners; returns when all of them run.
+    /// Starts burners outside of Plimsoll's groups, on some CPUs (a mask); returns when all of them
+    /// run.
     pub fn fair_burners(&self, group: &CpuGroup, cpus: u64, burners: usize) -> Running {
         let load = format!("burn --threads {burners} --duration 80000s");
         let mut running = self.fair_load(group, cpus, &load);
@@ -335,7 +338,7 @@ impl Rig {
         self.host.run(words).good()
     }
 
-    /// Resets that.
+    /// Resets the knobs of a foreign cgroup.
     pub fn reset(&self, group: &CpuGroup) {
         self.host.run(["set", &shown(group), "--reset"]).good();
     }
@@ -356,7 +359,6 @@ impl Rig {
         self.host.run(["debug", "--json"]).good().json()
     }
 
-    /// The owner's state.
     pub fn state(&self) -> State {
         self.ask(None)
     }
@@ -475,7 +477,6 @@ impl Rig {
         state() == "enabled" && self.slot(group).is_some()
     }
 
-    /// Waits until it is.
     pub fn wait_until_scheduled(&self, group: &CpuGroup) {
         wait_with_rare_looks(&format!("{} is scheduled", shown(group)), || {
             self.is_scheduled(group)
@@ -491,7 +492,8 @@ impl Rig {
         });
     }
 
-    /// Waits until the kernel's end of the scheduler is over, and it has been loaded so often again.
+    /// Waits until the kernel's end of the scheduler is over, and it has been loaded that often
+    /// again.
     pub fn wait_until_reloaded(&self, nr_reloads: u64) {
         wait_with_rare_looks("the scheduler is loaded again", || {
             let scheduler = self.state().scheduler;
@@ -604,7 +606,6 @@ impl Drop for EagerHugePages {
     }
 }
 
-/// All CPUs, as a mask.
 pub fn all_cpus() -> u64 {
     (1 << nr_cpus()) - 1
 }
@@ -627,7 +628,7 @@ fn wait_for_burners(running: &mut Running, group: &CpuGroup, count: usize) {
     });
 }
 
-/// Where in the kernel a task is.
+/// State of a task in the kernel: its `stat`, `wchan` and `stack`.
 fn place_of(tid: i32) -> String {
     let files = ["stat", "wchan", "stack"].map(|file| format!("/proc/{tid}/{file}"));
     files
@@ -640,7 +641,6 @@ fn ran_ns(tid: i32) -> u64 {
     task_ns(tid).unwrap_or(0)
 }
 
-/// Waits until a process has all of its threads.
 pub fn wait_for_threads(pid: i32, count: usize) -> Vec<i32> {
     wait_until("all threads are there", || threads_of(pid).len() >= count);
     threads_of(pid)

@@ -29,7 +29,6 @@ const ACTIONS: [Action; 7] = [
 ];
 
 impl Soak<'_> {
-    /// Performs a random action.
     pub fn act(&mut self) {
         let total = ACTIONS.iter().map(|(_, weight, _)| weight).sum();
         let mut chosen = self.random.within(0..total);

@@ -102,7 +102,6 @@ impl<'h> Soak<'h> {
         self.nr_checkpoints += 1;
     }
 
-    /// Prints the progress occasionally.
     fn print_progress(&self) {
         if self.nr_checkpoints.is_multiple_of(CHECKPOINTS_TOLD) {
             let seconds = self.started.elapsed().as_secs();

@@ -17,7 +17,7 @@ pub struct Slot {
     pub group: CpuGroup,
     /// `q`, `b`, `c`, `m`, or `n`, which no group matches.
     pub kind: String,
-    /// It exists since before the daemon, and stays.
+    /// Whether the cgroup exists since before the daemon, and stays.
     pub is_permanent: bool,
     pub is_there: bool,
     found: (Bandwidth, u32),
@@ -58,7 +58,7 @@ impl Slot {
         kind.map(|(_, rule)| *rule)
     }
 
-    /// Returns whether it has its initial values.
+    /// Describes the difference from the initial values; `None`: there is none.
     fn problem_when_put_back(&self) -> Option<String> {
         let expected = Expected {
             bandwidth: Some(self.found.0),
@@ -72,10 +72,10 @@ impl Slot {
 /// Expected contents of a cgroup's kernel files.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Expected {
-    /// `None`: the headroom controller changes it.
+    /// `None`: the headroom controller changes the value.
     pub bandwidth: Option<Bandwidth>,
     is_idle: bool,
-    /// `None`: an idle cgroup has none.
+    /// `None`: an idle cgroup has no weight.
     weight: Option<u32>,
 }
 
@@ -110,7 +110,7 @@ impl Expected {
 /// All requests so far.
 pub struct Model {
     pub slots: Vec<Slot>,
-    /// Of the file, by name.
+    /// Knobs of the file's groups, by name.
     pub rules: BTreeMap<String, Knobs>,
     /// Knobs of `set`, by group or path.
     pub overrides: BTreeMap<String, Knobs>,
@@ -212,7 +212,6 @@ impl Model {
         asked.map(Slot::name).collect()
     }
 
-    /// Lists deviations.
     pub fn problems(&self) -> Vec<String> {
         let differs = |slot| self.expected(slot).differs_from(&slot.group);
         self.there().filter_map(differs).collect()

@@ -73,7 +73,6 @@ impl Terminal {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Text on the screen.
     pub fn screen(&self) -> String {
         self.run(&["capture-pane", "-p"])
     }
@@ -106,7 +105,6 @@ impl Terminal {
         self.until(text, |screen| screen.contains(text))
     }
 
-    /// The processes of the shell.
     fn children(&self) -> Vec<i32> {
         let shell = self.run(&["display-message", "-p", "#{pane_pid}"]);
         let children = format!("/proc/{0}/task/{0}/children", shell.trim());
@@ -146,7 +144,6 @@ impl Drop for Terminal {
     }
 }
 
-/// Microseconds of the monotonic clock.
 fn now_usec() -> u64 {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap();
     now.tv_sec() as u64 * 1_000_000 + now.tv_nsec() as u64 / 1_000

@@ -17,7 +17,6 @@ use crate::output;
 use crate::owner::{Owner, not_meant};
 use scheduler::Snapshot;
 
-/// The dump.
 #[derive(Serialize)]
 struct Document {
     #[serde(flatten)]
@@ -27,8 +26,8 @@ struct Document {
     daemon: Option<String>,
 }
 
-/// Dumps the state of both, and changes nothing. If one is not available, prints a message and the
-/// other.
+/// Dumps the state of daemon and scheduler, and changes nothing. If one is not available, prints a
+/// message and the other.
 pub fn run(args: &DebugArgs) -> Result<ExitCode> {
     #[cfg(feature = "sched-ext")]
     if let Some(group) = &args.trace {

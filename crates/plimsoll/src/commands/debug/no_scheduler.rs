@@ -8,7 +8,6 @@ use crate::error::Result;
 #[derive(Serialize)]
 pub enum Snapshot {}
 
-/// Returns `None`.
 pub fn take() -> Result<Option<Snapshot>> {
     Ok(None)
 }

@@ -11,7 +11,6 @@ pub fn take() -> Result<Option<Snapshot>> {
     Ok(Some(Snapshot::take(&RuntimeFolder::of_this_user())?))
 }
 
-/// Prints the state as tables.
 pub fn print(snapshot: &Snapshot) -> Result<()> {
     output::print_line(&overview(snapshot))?;
     output::print_line(&format!("\n{}", groups(snapshot)))?;

@@ -33,14 +33,13 @@ const TASKS_MEASURED_FOR: Duration = Duration::from_millis(500);
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 enum Shown {
-    /// It has an owner.
+    /// Group with an owner.
     #[serde(rename = "group")]
     Served(Box<Served>),
-    /// Its owner was killed; the next one or `restore` undoes it.
+    /// Group whose owner was killed; the next owner or `restore` undoes it.
     LeftBehind {
-        /// Its name.
         name: String,
-        /// Command that ran in it.
+        /// Command that ran in the group.
         subject: String,
     },
 }
@@ -151,7 +150,6 @@ fn show_all(as_json: bool) -> Result<()> {
     print_all(&all, daemon.as_ref(), as_json)
 }
 
-/// Groups whose owner was killed.
 fn left_behind(runtime: &RuntimeFolder) -> Result<Vec<Shown>> {
     let mut all = Vec::new();
     for path in journal::list(runtime.path())? {
@@ -271,7 +269,7 @@ fn print_plan_below(plan: &serde_json::Value) -> Result<()> {
 #[derive(Debug, Serialize)]
 struct CgroupState {
     cgroup: String,
-    /// `None`: it has no cpu controller (v2).
+    /// `None`: the cgroup has no cpu controller (v2).
     #[serde(flatten)]
     cpu: Option<CpuState>,
     usage_usec: u64,

@@ -12,7 +12,6 @@ use crate::output;
 pub struct Served {
     #[serde(flatten)]
     group: Group,
-    /// Pid of the owner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pid: Option<u32>,
 }
@@ -28,7 +27,6 @@ pub fn of_state(state: State) -> (Vec<Served>, Daemon) {
     (groups, state.daemon)
 }
 
-/// Origin of a group's knobs.
 fn origin(group: &Group) -> &'static str {
     match group.origin {
         Origin::CommandLine => "command-line",
@@ -62,7 +60,7 @@ impl Served {
         ]
     }
 
-    /// Usage rates of its tasks, if requested and it has a cap.
+    /// Usage rates of the group's tasks; `None`: they were not requested, or the group has no cap.
     pub fn task_rates(&self) -> Option<&TaskRates> {
         self.group.statistics.as_ref()?.task_rates.as_ref()
     }

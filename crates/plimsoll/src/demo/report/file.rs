@@ -35,7 +35,6 @@ impl ReportFile {
         })
     }
 
-    /// Writes the report.
     pub fn write(mut self, text: &str) -> Result<()> {
         fs::write(&self.path, text).map_err(failed(&self.path))?;
         self.is_written = true;

@@ -20,7 +20,6 @@ const LIMITS: [&str; 4] = [
     "Requests only use CPU time; a service that waits for other services has other tail latencies.",
 ];
 
-/// Escapes text for HTML.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -36,7 +35,6 @@ fn escaped(text: &str) -> String {
     escaped
 }
 
-/// Builds the page.
 pub fn page(outcome: &Outcome) -> Result<String> {
     let mut body = String::new();
     body += &heading(outcome);

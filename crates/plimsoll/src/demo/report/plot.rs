@@ -229,7 +229,7 @@ fn latency_lines(panel: &Panel, start: f64, phase: &PhaseResult) -> Result<()> {
     latency_line(panel, P99, p99)
 }
 
-/// `points`: time, and latency in microseconds.
+/// Draws a line of `points`: time, and latency in microseconds.
 fn latency_line(panel: &Panel, colour: RGBColor, mut points: Vec<(f64, f64)>) -> Result<()> {
     for (_, us) in &mut points {
         *us = us.max(1.0).log10();

@@ -6,7 +6,7 @@ const HEADER: &str = "distribution,shape,groups,mean,burst,correlation,periods,c
                       wcet,wcet_half_width,missed,missed_half_width,\
                       utilisation,utilisation_half_width,wcet_max";
 
-/// Missing values are empty. No field contains a comma or a quotation mark.
+/// Formats a value; a missing one is empty. No field contains a comma or a quotation mark.
 fn optional(value: Option<impl ToString>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
 }

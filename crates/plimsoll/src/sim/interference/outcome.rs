@@ -14,12 +14,10 @@ use super::rows::show_burst;
 /// Name and version of the JSON schema.
 pub const SCHEMA: &str = "plimsoll.sim-interference/1";
 
-/// Results of all cells.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
     /// Version of Plimsoll.
     pub version: &'static str,
-    /// The seed.
     pub seed: u64,
     /// Number of periods requested for each cell.
     pub periods: u64,
@@ -36,23 +34,18 @@ pub struct Cell {
     pub distribution: &'static str,
     /// α of Pareto, σ of lognormal.
     pub shape: Option<f64>,
-    /// The file of samples.
     pub samples: Option<String>,
-    /// Number of groups.
     pub groups: usize,
     /// Mean demand as a ratio of the quotas.
     pub mean: f64,
-    /// As on the command line; `null` if groups differ.
+    /// Burst as on the command line; `null` if groups differ.
     pub burst: Option<String>,
     /// Correlation, 0 to 1.
     pub correlation: f64,
-    /// The groups, if they differ.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<Member>,
-    /// Figures of the cell.
     #[serde(flatten)]
     pub report: CellReport,
-    /// Figures of the source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published: Option<Published>,
 }
@@ -64,7 +57,7 @@ pub struct Member {
     pub quota: f64,
     /// Mean demand as a ratio of the quota.
     pub mean: f64,
-    /// As on the command line.
+    /// Burst as on the command line.
     pub burst: String,
 }
 

@@ -28,7 +28,6 @@ const APART: f64 = 0.004;
 
 type Chart<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, LogCoord<f64>>>;
 
-/// Title of a panel.
 fn title(cell: &Cell) -> String {
     let demand = match (cell.shape, &cell.samples, cell.distribution) {
         (Some(shape), _, "pareto") => format!("pareto, alpha {shape}"),
@@ -47,7 +46,6 @@ fn burst(cell: &Cell) -> &str {
     cell.burst.as_deref().unwrap_or("mixed")
 }
 
-/// Draws all cells.
 pub fn draw(outcome: &Outcome) -> Result<String> {
     let panels: Vec<&[Cell]> = outcome
         .cells
@@ -81,7 +79,6 @@ pub fn draw(outcome: &Outcome) -> Result<String> {
     })
 }
 
-/// Draws the title and the legend.
 fn head(root: &Area, bursts: &[&str]) -> Result<()> {
     let left = MARGIN + 6;
     let title = "Periods that miss their deadline because of bursts: P(WCET > 1)";
@@ -141,7 +138,7 @@ fn panel(root: &Area, cells: &[Cell], bursts: &[&str], (low, high): (f64, f64)) 
     Ok(())
 }
 
-/// In percent, with the digits that a power of ten needs.
+/// Formats a ratio in percent, with the digits that a power of ten needs.
 fn percent(ratio: f64) -> String {
     let percent = (ratio * 1e9).round() / 1e7;
     format!("{percent} %")

@@ -44,7 +44,6 @@ impl Share {
     }
 }
 
-/// Parses `--mean`.
 pub fn mean(text: &str) -> std::result::Result<Share, KnobError> {
     Share::parse("mean", text)
 }
@@ -224,7 +223,6 @@ pub struct RowArgs {
 }
 
 impl RowArgs {
-    /// Builds the rows.
     pub fn rows(&self) -> Result<Vec<Row>> {
         let distributions = self.distributions()?;
         let mut rows = Vec::new();

@@ -46,7 +46,7 @@ fn wcet(report: &CellReport) -> String {
     estimate(report.wcet, 1.0, 4)
 }
 
-/// In percent.
+/// P(WCET > 1) in percent.
 fn missed(report: &CellReport) -> String {
     if report.wcet_max <= 1 {
         return "none seen".into();
@@ -80,7 +80,6 @@ fn demand(cell: &Cell) -> String {
     }
 }
 
-/// Parameters of a cell.
 fn asked(cell: &Cell) -> [String; 4] {
     [
         demand(cell),

@@ -55,7 +55,6 @@ pub fn bar(
     }
 }
 
-/// Draws the legend of the bar.
 pub fn legend(
     machine: Option<&MachineRates>,
     headroom: Option<&HeadroomSample>,

@@ -28,7 +28,6 @@ const TALLER_HEIGHTS_MIN: [u16; 2] = [14, 24];
 /// Minimum of the scale, so that small values look small.
 const FULL_PPM: u64 = PPM;
 
-/// A series to plot.
 struct Series {
     name: &'static str,
     value: fn(&Point) -> Option<u32>,
@@ -49,7 +48,6 @@ const SERIES: [Series; 3] = [
     },
 ];
 
-/// Origin of a group.
 fn origin(group: &Group) -> String {
     let from = match group.origin {
         Origin::CommandLine => "the command line",

@@ -45,7 +45,6 @@ fn lines() -> Vec<String> {
     [&keys[..], &letters[..], &[String::new()], &meanings[..]].concat()
 }
 
-/// Draws the help screen.
 pub fn draw(model: &mut Model, look: &Look, area: Rect, buffer: &mut Buffer) {
     buffer.set_stringn(area.x, area.y, "keys", area.width.into(), look.title());
     let below = Rect {

@@ -54,7 +54,6 @@ const ASCII_LEVELS: bar::Set = bar::Set {
     empty: " ",
 };
 
-/// Style settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
     has_colours: bool,
@@ -84,7 +83,6 @@ impl Look {
         }
     }
 
-    /// The symbols.
     pub fn signs(&self) -> &'static Signs {
         if self.is_unicode { &UNICODE } else { &ASCII }
     }
@@ -106,12 +104,10 @@ impl Look {
         }
     }
 
-    /// Style of normal work.
     pub fn normal(&self) -> Style {
         self.coloured(Color::Green)
     }
 
-    /// Style of batch work.
     pub fn batch(&self) -> Style {
         self.coloured(Color::Blue)
     }
@@ -121,17 +117,14 @@ impl Look {
         self.coloured(Color::DarkGray)
     }
 
-    /// Style of the headroom line.
     pub fn line(&self) -> Style {
         self.coloured(Color::Yellow).add_modifier(Modifier::BOLD)
     }
 
-    /// Style of problems.
     pub fn alarm(&self) -> Style {
         self.coloured(Color::Red).add_modifier(Modifier::BOLD)
     }
 
-    /// Style of titles.
     pub fn title(&self) -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }

@@ -20,14 +20,11 @@ use super::model::{Model, Screen};
 use super::source::SourceKind;
 use crate::output::one_line;
 
-/// Minimum width of the screen.
 const WIDTH_MIN: u16 = 40;
-/// Minimum height of the screen.
 const HEIGHT_MIN: u16 = 10;
 /// Minimum height with a line for the headroom controller.
 const HEIGHT_WITH_HEADROOM: u16 = 14;
 
-/// Draws the screen.
 pub fn draw(model: &mut Model, look: &Look, frame: &mut Frame<'_>) {
     let area = frame.area();
     let buffer = frame.buffer_mut();

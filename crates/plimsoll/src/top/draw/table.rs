@@ -130,7 +130,6 @@ fn mark(group: &Group, is_cursor: bool) -> &'static str {
     }
 }
 
-/// Draws header and rows.
 pub fn draw(model: &mut Model, look: &Look, area: Rect, buffer: &mut Buffer) {
     let shown = columns(area.width, model.sort);
     let end = usize::from(area.width);

@@ -15,61 +15,43 @@ use super::source::{Details, SourceKind, Update};
 /// Maximum length of a filter.
 const FILTER_CHARS_MAX: usize = 60;
 
-/// The current screen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Screen {
-    /// The table of groups.
     #[default]
     Table,
-    /// Details of one group.
     Details,
-    /// Help.
     Help,
 }
 
 /// Keys with a meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Key {
-    /// A character.
     Char(char),
     /// Ctrl-C.
     Interrupt,
-    /// Return.
     Enter,
-    /// Escape.
     Escape,
     /// Deletes the last character.
     Backspace,
-    /// One line up.
     Up,
-    /// One line down.
     Down,
-    /// One page up.
     PageUp,
-    /// One page down.
     PageDown,
-    /// To the first row.
     Home,
-    /// To the last row.
     End,
-    /// One column to the left.
     Left,
-    /// One column to the right.
     Right,
 }
 
 /// Action that the event loop takes after a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Draw.
     Redraw,
     /// Request the details of this group, and redraw.
     Details(String),
-    /// Quit.
     Quit,
 }
 
-/// Position of the cursor.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 enum Cursor {
     /// On the first row, independent of the group there.
@@ -79,7 +61,6 @@ enum Cursor {
     On(String),
 }
 
-/// State of the screen.
 #[derive(Debug)]
 pub struct Model {
     /// Interval between updates.
@@ -90,21 +71,16 @@ pub struct Model {
     pub state: State,
     /// Rates since the previous state.
     pub rates: Rates,
-    /// History of the last minutes.
     pub history: History,
-    /// Error of the last update, if it failed.
     pub problem: Option<String>,
     /// Whether updates are not shown.
     pub is_paused: bool,
-    /// The current screen.
     pub screen: Screen,
     /// Number of lines that are scrolled out at the top.
     pub scroll: usize,
     /// Name and details of the group whose details are shown.
     pub details: Option<(String, Details)>,
-    /// Sort column.
     pub sort: Column,
-    /// Whether the order is reversed.
     pub is_reversed: bool,
     /// Filter: only groups whose names contain this are shown.
     pub filter: String,
@@ -120,7 +96,6 @@ pub struct Model {
 }
 
 impl Model {
-    /// Creates a model without a state.
     pub fn new(interval: Duration, sort: Column) -> Self {
         Self {
             interval,
@@ -172,7 +147,6 @@ impl Model {
         }
     }
 
-    /// A group and its rates.
     pub fn group(&self, index: usize) -> (&Group, &GroupRates) {
         (&self.state.groups[index], &self.rates.groups[index])
     }
@@ -230,7 +204,6 @@ impl Model {
         row.unwrap_or(0)
     }
 
-    /// Filters and sorts.
     fn arrange(&mut self) {
         let wanted = self.filter.to_lowercase();
         let contains = |text: &str| text.to_lowercase().contains(&wanted);
@@ -280,7 +253,6 @@ impl Model {
         self.arrange();
     }
 
-    /// Handles a key.
     pub fn press(&mut self, key: Key) -> Effect {
         if key == Key::Interrupt {
             return Effect::Quit;

@@ -15,7 +15,7 @@ use crate::error::{CommandError, Result};
 /// A tick of `/proc/stat`.
 const TICK_USEC: u64 = 10_000;
 
-/// What counts the machine's busy time.
+/// Counter of the machine's busy time.
 enum Busy {
     /// The kernel's exact counters.
     Exact(Box<BusyMeter>),
@@ -23,7 +23,6 @@ enum Busy {
     Ticks,
 }
 
-/// Counts the machine's busy time.
 pub struct Kernel {
     busy: Option<Busy>,
     busy_usec: u64,
@@ -51,7 +50,6 @@ fn monotonic_usec() -> Result<u64> {
 }
 
 impl Kernel {
-    /// Nothing is counted yet.
     pub fn new() -> Self {
         Self {
             busy: None,

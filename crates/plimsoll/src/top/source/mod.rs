@@ -13,7 +13,6 @@ use crate::error::{Result, Unanswered};
 use daemon::Connection;
 use kernel::Kernel;
 
-/// Source of a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SourceKind {
@@ -25,7 +24,6 @@ pub enum SourceKind {
     Denied,
 }
 
-/// A state with its source.
 #[derive(Debug, Clone)]
 pub struct Update {
     /// Source of the state.
@@ -39,18 +37,16 @@ pub struct Update {
 pub struct Details {
     /// Plan: the mechanism that enforces each knob.
     pub plan: serde_json::Value,
-    /// Usage rates of its tasks, if it has a cap.
+    /// Usage rates of the group's tasks; `None`: the group has no cap.
     pub task_rates: Option<TaskRates>,
 }
 
-/// Reads states.
 pub struct Source {
     connection: Connection,
     kernel: Kernel,
 }
 
 impl Source {
-    /// Creates a source without a connection.
     pub fn new() -> Self {
         Self {
             connection: Connection::new(&RuntimeFolder::of_this_user()),

@@ -1,6 +1,6 @@
 //! CPUs that go offline while the daemon runs.
 
-/// No CPU of somebody's machine is taken offline.
+/// Tests for guests only: no CPU of somebody's machine is taken offline.
 mod vm_only {
     use std::fs;
 
@@ -27,7 +27,7 @@ mod vm_only {
         }
     }
 
-    /// The number of CPUs as the daemon's state, its metrics and `top` have it.
+    /// Number of CPUs in the daemon's state, in its metrics and in `top`.
     fn told(daemon: &Daemon) -> [u64; 3] {
         let metrics = metrics(daemon);
         let mut lines = metrics.lines();

@@ -11,7 +11,7 @@ fn jobs(host: &Host) -> String {
     rule("jobs", &of_cgroup(&pattern), "quota = \"30ms/100ms\"")
 }
 
-/// The host's base enables the controller for its children.
+/// Host whose base enables the controller for its children.
 fn host_with_children() -> Host {
     let mut host = Host::new();
     host.group("bystander");

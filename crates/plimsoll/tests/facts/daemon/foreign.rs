@@ -18,7 +18,7 @@ fn seen(daemon: &Daemon) -> u64 {
     daemon.state().daemon.counters.foreign_changes
 }
 
-/// Whether a line of a log says of a group that another changed its quota to this one.
+/// Whether a line of a log says that somebody else changed the quota of a group to this one.
 fn is_told(log: &str, group: &CpuGroup, quota_us: u32) -> bool {
     let (group, change) = (shown(group), format!("was changed to `{quota_us}"));
     log.lines()

@@ -68,7 +68,7 @@ fn a_check_reads_the_file_and_does_nothing() {
     daemon.assert_as_before();
 }
 
-/// The metrics of a daemon that serves them, as they come over HTTP.
+/// Metrics of a daemon, as they come over HTTP.
 pub fn metrics(daemon: &Daemon) -> String {
     let log = daemon.log();
     let address = log.split("metrics at http://").nth(1).unwrap();

@@ -36,12 +36,10 @@ pub fn rule(name: &str, matches: &str, knobs: &str) -> String {
     text
 }
 
-/// A match of a cgroup.
 pub fn of_cgroup(pattern: &str) -> String {
     format!("cgroup = \"{pattern}\"")
 }
 
-/// A daemon with its configuration.
 pub struct Daemon<'h> {
     pub host: &'h Host,
     folder: tempfile::TempDir,
@@ -75,7 +73,7 @@ impl<'h> Daemon<'h> {
         daemon
     }
 
-    /// Starts it by another program, such as `nsenter`.
+    /// Has the daemon started by another program, such as `nsenter`.
     pub fn wrapped(mut self, words: &[&str]) -> Self {
         self.wrapper = words.iter().map(|word| (*word).to_owned()).collect();
         self
@@ -106,7 +104,7 @@ impl<'h> Daemon<'h> {
         ));
     }
 
-    /// The same, without additions.
+    /// Replaces the configuration atomically, without the additions of [`write`](Self::write).
     pub fn write_raw(&self, text: &str) {
         let new = self.folder.path().join("new");
         fs::write(&new, text).unwrap();
@@ -144,7 +142,7 @@ impl<'h> Daemon<'h> {
         self.wait_until_it_answers();
     }
 
-    /// Starts it without waiting.
+    /// Starts the daemon without waiting.
     pub fn launch(&mut self) {
         self.note_log();
         self.running = Some(self.host.spawn(self.command()));
@@ -184,7 +182,7 @@ impl<'h> Daemon<'h> {
         }
     }
 
-    /// Its whole log.
+    /// Logs of the earlier daemons and of this one.
     pub fn log(&self) -> String {
         let now = self
             .running
@@ -193,12 +191,12 @@ impl<'h> Daemon<'h> {
         format!("{}{now}", self.earlier)
     }
 
-    /// Waits for a text in its log.
+    /// Waits for a text in the log.
     pub fn wait_for_log(&self, what: &str) {
         wait_until(&format!("it says {what:?}"), || self.log().contains(what));
     }
 
-    /// Waits until it has ended; its exit status stays to be asked for.
+    /// Waits until the daemon has ended; its exit status stays to be asked for.
     pub fn wait_until_it_ended(&mut self) {
         wait_until("it has ended", || !self.is_running());
     }
@@ -207,7 +205,7 @@ impl<'h> Daemon<'h> {
         self.host.runtime().join(SOCKET)
     }
 
-    /// The same as seen by its process.
+    /// Path of the socket below the root folder of the daemon's process.
     pub fn socket_of_process(&self) -> PathBuf {
         let root = PathBuf::from(format!("/proc/{}/root", self.pid()));
         root.join(self.socket().strip_prefix("/").unwrap())
@@ -238,7 +236,6 @@ impl<'h> Daemon<'h> {
         }
     }
 
-    /// A group by its unique name.
     pub fn group(&self, name: &str) -> Option<Group> {
         let groups = self.state().groups.into_iter();
         groups.into_iter().find(|group| group.name == name)
@@ -249,24 +246,20 @@ impl<'h> Daemon<'h> {
         groups.into_iter().map(|group| group.name).collect()
     }
 
-    /// `plimsoll reload`.
     pub fn reload(&self) -> Finished {
         self.host.run(["reload"])
     }
 
-    /// Replaces the configuration and reloads it.
     pub fn reload_with(&self, text: &str) {
         self.write(text);
         self.reload().good();
     }
 
-    /// Kills it by SIGKILL.
     pub fn kill_hard(&mut self) {
         self.note_log();
         self.running.take().expect("it does not run").kill_hard();
     }
 
-    /// Ends it by SIGTERM.
     pub fn end(&mut self) -> Finished {
         self.note_log();
         let finished = self.running.take().expect("it does not run").stop();
@@ -274,7 +267,7 @@ impl<'h> Daemon<'h> {
         finished
     }
 
-    /// Ends it, and compares the state with the reference.
+    /// Ends the daemon, and compares the state with the reference.
     pub fn stop(mut self) -> Finished {
         let finished = self.end();
         self.assert_as_before();
@@ -322,7 +315,6 @@ fn is_named(folder: &str, name: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('+'))
 }
 
-/// Finds the cgroup of a group.
 pub fn own_group(host: &Host, name: &str) -> Option<CpuGroup> {
     let parents = ["plimsoll", "plimsoll-batch"].map(|parent| host.base().child(parent));
     let groups = parents

@@ -39,7 +39,7 @@ impl Scene {
     }
 }
 
-/// The clock on the wall is not set on somebody's machine.
+/// Tests for guests only: the wall clock of somebody's machine is not set.
 mod vm_only {
     use super::*;
 

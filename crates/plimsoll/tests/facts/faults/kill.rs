@@ -47,7 +47,7 @@ impl Scene {
         }
     }
 
-    /// Every cgroup that should be limited is.
+    /// Whether every cgroup that should be limited is.
     fn is_limited(&self) -> bool {
         let all = self.limited.iter().all(|group| quota_us(group) == 30_000);
         all && is_idle(&self.jobs) && quota_us(&self.jobs) > 0

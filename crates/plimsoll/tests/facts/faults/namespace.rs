@@ -10,7 +10,8 @@ use crate::common::{Host, Running, wait_until, with_own_mounts};
 /// Space for journals and requested knobs.
 const SIZE: &str = "256k";
 
-/// It is removed with the process that holds it.
+/// File system at the runtime folder, in a mount namespace; both go with the process that holds
+/// them.
 pub struct SmallDisk {
     holder: Running,
     runtime: PathBuf,
@@ -30,7 +31,7 @@ impl SmallDisk {
         Self { holder, runtime }
     }
 
-    /// Command line that starts a process in it.
+    /// Command line that starts a process in the namespace.
     pub fn enter(&self) -> [String; 6] {
         let pid = self.holder.pid().to_string();
         // Its root as well, because a chroot has another root than the namespace.
@@ -44,7 +45,7 @@ impl SmallDisk {
             .join(name)
     }
 
-    /// Fills it to the last byte.
+    /// Fills the disk to the last byte.
     pub fn fill(&self) {
         let mut file = File::create(self.path("filler")).unwrap();
         let piece = [0; 1024];
@@ -58,7 +59,7 @@ impl SmallDisk {
         let _ = fs::remove_file(self.path("filler"));
     }
 
-    /// Its files, without locks and the socket.
+    /// Files on the disk, without locks and the socket.
     pub fn files(&self) -> Vec<String> {
         let entries = fs::read_dir(self.path("")).unwrap().flatten();
         let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());

@@ -39,7 +39,8 @@ fn quota_of_1_ms_in_100_ms() {
     rig.assert_nothing_left();
 }
 
-/// Without the task that needs 10 s, and so two minutes, during which nothing is left to measure.
+/// The table without the task that needs 10 s, and so two minutes, during which nothing is left to
+/// measure.
 #[test]
 fn cap_table() {
     let rig = rig();

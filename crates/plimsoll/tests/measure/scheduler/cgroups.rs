@@ -7,7 +7,6 @@ use crate::common::Running;
 use crate::figure::{SPEC_2, about, near};
 use crate::scheduler_rig::{Rig, all_cpus, rig};
 
-/// Burners in cgroups.
 fn with_burners(rig: &Rig, loads: &[(&CpuGroup, usize)]) -> Vec<Running> {
     let start =
         |(group, burners): &(&CpuGroup, usize)| rig.fair_burners(group, all_cpus(), *burners);

@@ -75,7 +75,8 @@ fn wait_of_a_bound_sleeper_beside_spinners() {
     rig.assert_nothing_left();
 }
 
-/// The same, of normal work: the sleeper wants a millisecond, and rests for nine.
+/// Normal work with the tasks of [`wait_of_a_bound_sleeper_beside_spinners`]: the sleeper wants a
+/// millisecond, and rests for nine.
 #[test]
 fn share_of_a_bound_sleeper_beside_spinners() {
     let rig = rig();

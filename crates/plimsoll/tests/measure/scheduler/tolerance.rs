@@ -48,7 +48,7 @@ fn tolerance_of_1_ms_in_100_ms() {
     measure("1ms/100ms", 10.0 * most_ms(), 9.0);
 }
 
-/// Only enough for the watchdog.
+/// A tolerance of 0 leaves batch work only the time that the watchdog requires.
 #[test]
 fn tolerance_of_0() {
     measure("0", 1.0, 0.001);

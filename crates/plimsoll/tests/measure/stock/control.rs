@@ -42,7 +42,7 @@ impl Loops {
         }
     }
 
-    /// Prints how often it was late since then.
+    /// Prints how often the loop ran and was late since `self` was read.
     fn print(&self, daemon: &Daemon, when: &str) {
         let now = Self::now(daemon);
         let what = format!("updates of headroom 10 ms late while {when}");
@@ -140,7 +140,7 @@ fn full_pipe(path: &Path) -> File {
     pipe
 }
 
-/// Opens it at both ends, so that neither side waits for the other.
+/// Opens a pipe at both ends, so that neither side waits for the other.
 fn open_pipe(path: &Path) -> File {
     let mut options = OpenOptions::new();
     options.read(true).write(true);

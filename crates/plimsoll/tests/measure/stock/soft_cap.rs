@@ -14,7 +14,7 @@ fn start(host: &Host, cap: u32) -> (CpuGroup, Running) {
     (host.soft("greedy"), running)
 }
 
-/// The share of such a group of one CPU, beside a competitor, in percent of both.
+/// Share of one CPU that a group over its soft cap has beside a competitor, in percent of both.
 fn share_beside_a_rival(cap: u32) -> f64 {
     let mut host = Host::new();
     let rival = host.group("rival");

@@ -6,7 +6,8 @@ use crate::common::{Running, wait_until};
 use crate::rig::Rig;
 use crate::shared::with_command;
 
-/// Enough to tell a share from its half, however the CPU is taken away meanwhile.
+/// Used CPU time that is enough to tell a share from its half, however the CPU is taken away
+/// meanwhile.
 const ENOUGH_USEC: u64 = 2_000_000;
 
 fn usage_usec(group: &CpuGroup) -> u64 {

@@ -147,8 +147,8 @@ impl Churn<'_> {
         }
     }
 
-    /// Has others make a cgroup below, with limits of its own, and move all tasks there, or take it
-    /// away again.
+    /// Has others make a cgroup with limits of its own below a group and move all tasks there, or
+    /// take that cgroup away again.
     fn nest(&mut self, index: usize) {
         let quota = self.random.of(&QUOTAS).parse().unwrap();
         let weight = *self.random.of(&[1, 100, 10_000]);

@@ -5,7 +5,8 @@ use crate::daemon_rig::kill_all;
 use crate::rig::{Rig, wait_for_threads};
 use crate::shared::with_command;
 
-/// It has a CPU of its own, so without limits it would not be throttled.
+/// Quota of the second group. The group has a CPU of its own, so without limits it would not be
+/// throttled.
 const QUOTA: &str = "--quota 20ms/100ms";
 
 /// A sleeping group that is to end, and one that is to go on.

@@ -67,7 +67,7 @@ impl CMutex {
 }
 
 static C_MUTEX: CMutex = CMutex(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
-/// Its memory does not show who holds it.
+/// Mutex whose memory does not show who holds it.
 static MUTEX: Mutex<()> = Mutex::new(());
 
 fn locked(is_of_c: bool, act: impl FnOnce()) {
@@ -125,8 +125,9 @@ fn waits_for_a_mutex_of_an_idle_thread() {
     });
 }
 
-/// Starts that process in a normal group, and normal work on all CPUs. Returns how many times a
-/// thread of the group ran because normal work waited for its lock.
+/// Runs [`waits_for_a_mutex_of_an_idle_thread`] as a process in a normal group, beside normal work
+/// on all CPUs. Returns how many times a thread of the group ran because normal work waited for its
+/// lock.
 fn runs_for_a_mutex(kind: &str) -> u64 {
     let rig = with_command();
     let (waiter, busy) = (rig.group("waiter"), rig.group("busy"));

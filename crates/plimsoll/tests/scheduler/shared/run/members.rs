@@ -47,7 +47,6 @@ fn tasks_that_outlive_their_command_are_scheduled_until_it_releases_them() {
     }
 }
 
-/// The slots that a cgroup has.
 fn slots_of(rig: &Rig, group: &CpuGroup) -> usize {
     let id = cgroup_id(group);
     rig.slots().into_iter().filter(|slot| *slot == id).count()

@@ -159,7 +159,7 @@ impl Counters {
         }
     }
 
-    /// A period has ended, and `more` unobserved ones after it.
+    /// Counts the end of a period, and of `more` unobserved ones after it.
     fn close(&mut self, usage_ns: u64, quota_ns: u64, more: u64, is_throttled: bool) {
         if is_throttled {
             self.nr_periods += 1 + more;
@@ -212,7 +212,7 @@ impl Counters {
         counters
     }
 
-    /// As `show` has them.
+    /// Counters as `show` has them.
     fn shown(rig: &Rig) -> Self {
         let quota = rig.quota("work");
         Self {
