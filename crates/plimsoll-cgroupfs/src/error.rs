@@ -16,10 +16,7 @@ pub enum CgroupError {
         source: io::Error,
     },
     #[error("{path}: cannot make sense of `{text}`", path = path.display())]
-    Unreadable {
-        path: PathBuf,
-        text: String,
-    },
+    Unreadable { path: PathBuf, text: String },
     #[error("no cpu controller: {reason}")]
     NoController {
         /// The controllers that were found, and the remedy.
@@ -33,18 +30,11 @@ pub enum CgroupError {
         help: String,
     },
     #[error("{path}: holds process {pid} itself; with the cpu controller for the cgroups in it, cgroup v2 would make it threaded, and these would take no processes any more; move its processes into a cgroup of their own in it first", path = path.display())]
-    HasProcesses {
-        path: PathBuf,
-        pid: i32,
-    },
+    HasProcesses { path: PathBuf, pid: i32 },
     #[error("{path}: gives controllers to the cgroups in it, and takes no process itself", path = path.display())]
-    HasChildren {
-        path: PathBuf,
-    },
+    HasChildren { path: PathBuf },
     #[error("{path}: is in a threaded subtree and takes no processes (`domain invalid` in its cgroup.type)", path = path.display())]
-    InThreadedSubtree {
-        path: PathBuf,
-    },
+    InThreadedSubtree { path: PathBuf },
     #[error("{target}: no such {what}")]
     NoTarget {
         target: String,

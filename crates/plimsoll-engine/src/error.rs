@@ -23,57 +23,33 @@ pub enum EngineError {
         reason: String,
     },
     #[error("group `{name}` exists already; choose another --name, or see `plimsoll show {name}`")]
-    NameTaken {
-        name: String,
-    },
+    NameTaken { name: String },
     #[error("{target}: is in group `{name}` already; change that: plimsoll set {name}")]
-    CgroupTaken {
-        target: String,
-        name: String,
-    },
+    CgroupTaken { target: String, name: String },
     #[error(
         "name: `{name}` is not allowed; allowed: 1 to 64 letters, digits, `.`, `_` or `-`, starting with a letter or digit, and not the name of a file of the kernel's such as `tasks` or `cpu.max`"
     )]
-    BadName {
-        name: String,
-    },
+    BadName { name: String },
     #[error(
         "{pid}: is a real-time task, and this kernel lets none into a cgroup without real-time \
          runtime of its own; start the command without, such as by `chrt -o 0`"
     )]
-    RealTime {
-        pid: i32,
-    },
+    RealTime { pid: i32 },
     #[error(
         "{pid}: has threads in cgroups of their own, such as {tid} in {cgroup}, and would lose \
          their limits; limit the cgroup that holds them all instead"
     )]
-    ThreadsApart {
-        pid: i32,
-        tid: i32,
-        cgroup: String,
-    },
+    ThreadsApart { pid: i32, tid: i32, cgroup: String },
     #[error("{target}: no such {what}")]
-    NoTarget {
-        target: String,
-        what: &'static str,
-    },
+    NoTarget { target: String, what: &'static str },
     /// Failure of a control loop, or of a journal that takes no more entries.
     #[error("group `{name}`: {problem}")]
-    Control {
-        name: String,
-        problem: String,
-    },
+    Control { name: String, problem: String },
     #[error("sched_ext: {problem}")]
-    SchedExt {
-        problem: String,
-    },
+    SchedExt { problem: String },
     /// Journal that could not be kept, so that nothing was changed.
     #[error("{path}: cannot use the journal: {source}", path = path.display())]
-    Journal {
-        path: PathBuf,
-        source: io::Error,
-    },
+    Journal { path: PathBuf, source: io::Error },
 }
 
 impl EngineError {

@@ -23,20 +23,12 @@ pub enum FileError {
         problem: String,
     },
     #[error("{file}: cannot be read: {reason}")]
-    Unreadable {
-        file: String,
-        reason: io::Error,
-    },
+    Unreadable { file: String, reason: io::Error },
     /// Folder, pipe or device instead of a file.
     #[error("{file}: cannot be read: it is no regular file")]
-    NotRegular {
-        file: String,
-    },
+    NotRegular { file: String },
     #[error("{file}: cannot be read: longer than {bytes_max} bytes")]
-    TooLong {
-        file: String,
-        bytes_max: u64,
-    },
+    TooLong { file: String, bytes_max: u64 },
 }
 
 /// Reads the text of a file of up to `bytes_max` bytes.

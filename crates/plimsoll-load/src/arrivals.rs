@@ -16,9 +16,7 @@ use crate::units::{check_count, check_duration, check_number, nanos, show};
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Arrivals {
     /// Exponential gaps; `rate` per second, `RATE_MIN` to `RATE_MAX`.
-    Poisson {
-        rate: f64,
-    },
+    Poisson { rate: f64 },
     /// Equal gaps; the first request arrives one gap after the start.
     Uniform {
         /// Requests per second, `RATE_MIN` to `RATE_MAX`.

@@ -23,9 +23,7 @@ pub enum LoadError {
     },
     /// A thread of the workload panicked; its measurements are lost.
     #[error("a {role} thread of the workload ended abnormally")]
-    ThreadDied {
-        role: &'static str,
-    },
+    ThreadDied { role: &'static str },
 }
 
 impl LoadError {

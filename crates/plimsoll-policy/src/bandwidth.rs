@@ -44,13 +44,9 @@ pub enum ParamError {
         min = PERIOD_MIN_NS,
         max = PERIOD_MAX_NS
     )]
-    Period {
-        value: u64,
-    },
+    Period { value: u64 },
     #[error("quota_ns is {value}, allowed are {min} and more, or none", min = QUOTA_MIN_NS)]
-    Quota {
-        value: u64,
-    },
+    Quota { value: u64 },
     #[error(
         "quota_ns is {quota} and burst_ns is {burst}, allowed is a sum of at most {max}",
         max = crate::RUNTIME_MAX_NS
@@ -65,9 +61,7 @@ pub enum ParamError {
         min = SLICE_MIN_NS,
         max = SLICE_MAX_NS
     )]
-    Slice {
-        value: u64,
-    },
+    Slice { value: u64 },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -30,26 +30,17 @@ pub const WANT_ANYTHING_NS: u64 = ffi::PLIM_UNLIMITED;
 #[non_exhaustive]
 pub enum ParamError {
     #[error("headroom_ppm is {value}, allowed are 0 to {max}", max = crate::PPM)]
-    Share {
-        value: u32,
-    },
+    Share { value: u32 },
     #[error("nr_cpus is {value}, allowed are 1 to {max}", max = crate::CPUS_MAX)]
-    Cpus {
-        value: u32,
-    },
+    Cpus { value: u32 },
     #[error(
         "window_ns is {value}, allowed are {min} to {max}",
         min = WINDOW_MIN_NS,
         max = WINDOW_MAX_NS
     )]
-    Window {
-        value: u64,
-    },
+    Window { value: u64 },
     #[error("grain_ns is {value}, allowed are {min} to window_ns ({window})", min = GRAIN_MIN_NS)]
-    Grain {
-        value: u64,
-        window: u64,
-    },
+    Grain { value: u64, window: u64 },
     #[error(
         "tolerance_runtime_ns is {runtime} and tolerance_period_ns is {period}, allowed are a \
          runtime of at most the period and {runtime_max}, and a period of {min} to {max}",
@@ -57,10 +48,7 @@ pub enum ParamError {
         min = TOLERANCE_PERIOD_MIN_NS,
         max = TOLERANCE_PERIOD_MAX_NS
     )]
-    Tolerance {
-        runtime: u64,
-        period: u64,
-    },
+    Tolerance { runtime: u64, period: u64 },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

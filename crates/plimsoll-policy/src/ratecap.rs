@@ -21,25 +21,17 @@ pub const HALF_LIFE_MAX_NS: u64 = ffi::PLIM_HALF_LIFE_MAX_NS;
 #[non_exhaustive]
 pub enum ParamError {
     #[error("hard_permille is {value}, allowed are 0 (no cap) to {max}", max = CAP_MAX_PERMILLE)]
-    HardCap {
-        value: u32,
-    },
+    HardCap { value: u32 },
     #[error("soft_permille is {value}, allowed are 0 to {max}, or none", max = CAP_MAX_PERMILLE)]
-    SoftCap {
-        value: u32,
-    },
+    SoftCap { value: u32 },
     #[error("depth_ns is {value}, allowed are 0 to {max}", max = DEPTH_MAX_NS)]
-    Depth {
-        value: u64,
-    },
+    Depth { value: u64 },
     #[error(
         "half_life_ns is {value}, allowed are {min} to {max}",
         min = HALF_LIFE_MIN_NS,
         max = HALF_LIFE_MAX_NS
     )]
-    HalfLife {
-        value: u64,
-    },
+    HalfLife { value: u64 },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

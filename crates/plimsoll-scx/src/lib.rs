@@ -44,7 +44,7 @@ pub use loader::Scheduler;
 pub use status::{Activity, Status};
 
 /// The constants and types of `src/bpf/intf.h`, by bindgen.
-#[allow(missing_docs, dead_code, non_camel_case_types, non_snake_case)]
+#[allow(dead_code, non_camel_case_types, non_snake_case)]
 #[allow(non_upper_case_globals, unsafe_op_in_unsafe_fn, clippy::all)]
 #[allow(clippy::undocumented_unsafe_blocks)]
 pub mod bpf_intf {
@@ -52,7 +52,7 @@ pub mod bpf_intf {
 }
 
 /// The skeleton of `src/bpf/scheduler.bpf.c`, by libbpf-cargo.
-#[allow(missing_docs, unsafe_op_in_unsafe_fn, clippy::all)]
+#[allow(unsafe_op_in_unsafe_fn, clippy::all)]
 #[allow(clippy::undocumented_unsafe_blocks, clippy::unwrap_used)]
 pub mod skel {
     include!(concat!(env!("OUT_DIR"), "/bpf_skel.rs"));

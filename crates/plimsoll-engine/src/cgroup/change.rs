@@ -389,7 +389,7 @@ mod tests {
         let json = r#"{"class": "normal", "weight": "50", "quota": "70ms/100ms", "burst": "30ms"}"#;
         let change = plan(&group, &Values::default(), json);
         assert!(steps(&change).is_empty() && change.entries.is_empty());
-        // The files are tracked nevertheless: a foreign change is noticed.
+        // The files are tracked nevertheless: an external change is noticed.
         assert_eq!(change.values.files.len(), 5);
         fs::write(group.cpu_file("cpu.shares"), "2").unwrap();
         let mut values = change.values;

@@ -136,7 +136,7 @@ impl SchedExtEnforcer {
                 messages: Messages::default(),
                 groups: SharedGroups::default(),
                 machine: SharedMachine::default(),
-                is_settled: Arc::default(),
+                has_adopted: Arc::default(),
             },
             machine_use: MachineUse::default(),
             machine_is_stale: false,
@@ -294,7 +294,7 @@ impl Enforcer for SchedExtEnforcer {
     }
 
     fn finish_adoption(&mut self) -> UndoReport {
-        self.context.is_settled.store(true, Ordering::Release);
+        self.context.has_adopted.store(true, Ordering::Release);
         let mut report = self.stock.finish_adoption();
         // No group needs the scheduler.
         if let Some(journal) = self.left_scheduler.take() {

@@ -79,7 +79,7 @@ pub(crate) struct Context {
     pub groups: SharedGroups,
     pub machine: SharedMachine,
     /// All groups of an earlier owner were adopted: slots of other groups are free.
-    pub is_settled: Arc<AtomicBool>,
+    pub has_adopted: Arc<AtomicBool>,
 }
 
 /// The supervisor's thread. Dropping it ends the thread, and leaves the scheduler in the kernel.

@@ -48,8 +48,8 @@ impl<'a> Watch<'a> {
 
     fn collect(&mut self, now: Instant) {
         let slowdown = 1 + self.objects.shared.nr_slots_used() / COLLECT_SLOTS;
-        let is_settled = self.context.is_settled.load(Ordering::Acquire);
-        if now < self.collected + COLLECT_INTERVAL * slowdown || !is_settled {
+        let has_adopted = self.context.has_adopted.load(Ordering::Acquire);
+        if now < self.collected + COLLECT_INTERVAL * slowdown || !has_adopted {
             return;
         }
         self.collected = now;

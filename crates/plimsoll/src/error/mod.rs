@@ -72,9 +72,7 @@ pub enum CommandError {
     NotStarted,
     /// The command of `run` is nowhere on the PATH.
     #[error("{}: not found", if .command.is_empty() { "''" } else { .command.as_str() })]
-    NotFound {
-        command: String,
-    },
+    NotFound { command: String },
     #[error("{command}: cannot be run: {source}")]
     CannotRun {
         command: String,

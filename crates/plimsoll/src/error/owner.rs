@@ -44,9 +44,7 @@ pub enum OwnerError {
     #[error("another process owns the cgroups here, and nobody answers; end it first")]
     Silent,
     #[error("the owner that a command has started (pid {pid}) does not end; end it first")]
-    Remains {
-        pid: u32,
-    },
+    Remains { pid: u32 },
 }
 
 #[derive(Debug, Error)]
@@ -55,9 +53,7 @@ pub enum DaemonError {
         "a daemon runs already (pid {pid}); end it first, or change its file and use \
          `plimsoll reload`"
     )]
-    RunsAlready {
-        pid: u32,
-    },
+    RunsAlready { pid: u32 },
     #[error(transparent)]
     Service(Box<dyn std::error::Error + Send + Sync>),
     #[error(transparent)]

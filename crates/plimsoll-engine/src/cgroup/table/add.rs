@@ -191,7 +191,7 @@ impl Table {
             origin: Origin::Foreign(foreign),
         };
         let started = group.start_loops(&self.context);
-        self.left.settle(&cgroup);
+        self.left.forget(&cgroup);
         if started.is_err() {
             group.undo(&mut self.context, &mut UndoReport::default());
             return started;

@@ -95,7 +95,7 @@ impl Left {
     }
 
     /// Returns the state of a cgroup and the nice level of its tasks; `None`: the cgroup is not
-    /// here. It stays here until it is [settled](Self::settle): a failed attempt loses no original
+    /// here. It stays here until it is [forgotten](Self::forget): a failed attempt loses no original
     /// value.
     pub fn adopt(&self, group: &CpuGroup) -> Result<Option<(Foreign, Option<Nice>)>> {
         let Some(one) = self.groups.get(&folder_of(group)) else {
@@ -107,7 +107,7 @@ impl Left {
     }
 
     /// Forgets a cgroup that was taken over or put back. Returns whether it was here.
-    pub fn settle(&mut self, group: &CpuGroup) -> bool {
+    pub fn forget(&mut self, group: &CpuGroup) -> bool {
         let folder = folder_of(group);
         self.groups.remove(&folder).is_some()
     }
