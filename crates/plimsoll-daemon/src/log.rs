@@ -10,9 +10,8 @@ use std::time::{Duration, Instant};
 
 use plimsoll_cgroupfs::name::printable;
 
-/// Maximum number of lines of one kind …
+/// Maximum number of lines of one kind within [`SPAN`].
 const LINES_MAX: u32 = 20;
-/// … within this time.
 const SPAN: Duration = Duration::from_secs(10);
 
 /// Priority of a line, with its number in `syslog(3)`.
@@ -31,7 +30,7 @@ pub enum Priority {
 /// Writes lines on standard error.
 #[derive(Debug)]
 pub struct Log {
-    /// For the journal, which has its own time stamps.
+    /// Whether the lines go to the journal, and so begin with their priority.
     for_journal: bool,
     least: Priority,
     written: Mutex<HashMap<&'static str, Written>>,
@@ -44,7 +43,6 @@ struct Written {
 }
 
 impl Log {
-    /// A log on standard error.
     #[must_use]
     pub fn new(least: Priority) -> Self {
         Self {
@@ -71,8 +69,8 @@ impl Log {
         self.put(priority, text);
     }
 
-    /// Whether a line of a kind may be written; if so, the number of lines that were left out
-    /// since the last one.
+    /// Returns the number of lines of a kind that were left out since the last one; `None`: this
+    /// one is left out, too.
     fn admit(&self, kind: &'static str, now: Instant) -> Option<u32> {
         let mut written = self
             .written
@@ -104,22 +102,18 @@ impl Log {
         };
     }
 
-    /// Logs a desired state that is not in force.
     pub fn error(&self, kind: &'static str, text: &str) {
         self.write(Priority::Error, kind, text);
     }
 
-    /// Logs a condition that an operator should look at.
     pub fn warning(&self, kind: &'static str, text: &str) {
         self.write(Priority::Warning, kind, text);
     }
 
-    /// Logs an event in the life of the daemon.
     pub fn info(&self, kind: &'static str, text: &str) {
         self.write(Priority::Info, kind, text);
     }
 
-    /// Logs an event of one group.
     pub fn debug(&self, kind: &'static str, text: &str) {
         self.write(Priority::Debug, kind, text);
     }

@@ -8,9 +8,9 @@ const UNIT_ENDS: [&str; 3] = [".service", ".scope", ".slice"];
 /// The rules that match a cgroup.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RuleMatch<'a> {
-    /// The first of the file, to which it belongs.
+    /// The first matching rule of the file, to which the cgroup belongs.
     pub rule: &'a Rule,
-    /// The second, which overlaps with the first.
+    /// The second matching rule, which overlaps with the first.
     pub overlap: Option<&'a Rule>,
 }
 

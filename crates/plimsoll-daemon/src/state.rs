@@ -12,9 +12,7 @@ use serde::{Deserialize, Serialize};
 /// Everything at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct State {
-    /// The daemon itself.
     pub daemon: Daemon,
-    /// The machine's CPUs.
     pub machine: Machine,
     /// The headroom controller, if any headroom is desired.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -26,13 +24,12 @@ pub struct State {
     pub groups: Vec<Group>,
 }
 
-/// The guard of the fair class.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuardState {
-    /// Looks and wake-ups since it was attached.
+    /// Looks and wake-ups since the guard was attached.
     #[serde(flatten)]
     pub counts: GuardCounts,
-    /// Why it is not attached.
+    /// Reason why the guard is not attached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
@@ -42,7 +39,7 @@ pub struct GuardState {
 pub struct GuardCounts {
     /// Times that batch work began to run before normal work; most end before a look.
     pub nr_begun: u64,
-    /// Looks at which it still did.
+    /// Looks at which batch work still ran before normal work.
     pub nr_inverted: u64,
     /// Wake-ups that had a CPU pick again.
     pub nr_woken: u64,
@@ -51,18 +48,12 @@ pub struct GuardCounts {
     pub nr_pulled: u64,
 }
 
-/// The daemon itself.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Daemon {
-    /// Its process.
     pub pid: u32,
-    /// Of this program.
     pub version: String,
-    /// Since it started.
     pub uptime_usec: u64,
-    /// The configuration file.
     pub config: PathBuf,
-    /// The kernel interface that enforces the groups.
     pub enforcer: EnforcerKind,
     /// Kernel files that others change are written again.
     pub enforce: bool,
@@ -76,37 +67,30 @@ pub struct Daemon {
     /// that is reached.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
-    /// Its guard, attached or refused, while the kernel's fair class runs batch work and a little
+    /// The guard, attached or refused, while the kernel's fair class runs batch work and a little
     /// longer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guard: Option<GuardState>,
     /// Whether the owner has made lazy preemption full, while a group asks for the host's tuning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_tuning: Option<bool>,
-    /// Counters since its start.
     pub counters: Counters,
-    /// How late its control loop was.
+    /// Delays of the control loop.
     pub control_delay: Histogram,
-    /// Its resident memory.
     pub resident_bytes: u64,
-    /// CPU time that it has used.
     pub cpu_usec: u64,
 }
 
-/// Counters of a daemon.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
     /// Configurations that were taken over, the first included.
     pub reloads: u64,
-    /// Configurations that were refused.
     pub reloads_refused: u64,
     /// External changes of kernel files that were noticed.
     pub foreign_changes: u64,
-    /// Groups that could not be applied.
+    /// Groups that could not be applied, each time counted.
     pub apply_failures: u64,
-    /// Requests on the control socket.
     pub requests: u64,
-    /// Of those, refused.
     pub requests_refused: u64,
     /// Times that the kernel's queue of events ran over and everything was
     /// looked at again.
@@ -120,7 +104,6 @@ pub struct Histogram {
     pub bounds_usec: Vec<u64>,
     /// Times in each bucket, not summed up; one more than bounds.
     pub counts: Vec<u64>,
-    /// Of all times.
     pub sum_usec: u64,
 }
 
@@ -128,13 +111,13 @@ pub struct Histogram {
 /// differences mean something.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// When that was, by the monotonic clock.
+    /// Time of this state, by the monotonic clock.
     pub at_usec: u64,
-    /// CPUs that are online.
+    /// Number of CPUs that are online.
     pub nr_cpus: u32,
     /// CPU time of everything.
     pub busy_usec: u64,
-    /// CPU time of batch groups, a part of that.
+    /// CPU time of batch groups, a part of `busy_usec`.
     pub batch_usec: u64,
 }
 
@@ -155,18 +138,17 @@ pub struct Group {
     /// Unique name: the path of a foreign cgroup with a `/` in front, else the group's name. A
     /// byte of a path that is no UTF-8 is the character U+10FF00 plus the byte.
     pub name: String,
-    /// The group of the file that it belongs to, or its own name.
+    /// The group of the file that the cgroup belongs to, or the group's own name.
     pub group: String,
     /// The strongest source of its knobs.
     pub origin: Origin,
     /// Path below the mount point, with a `/` in front.
     pub cgroup: String,
-    /// Its command, for people; empty for a foreign cgroup.
+    /// The command, for people; empty for a foreign cgroup.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub subject: String,
     /// Desired knobs, without those that this host cannot enforce.
     pub knobs: Knobs,
-    /// The kernel interface that enforces them.
     #[serde(default)]
     pub enforcer: EnforcerKind,
     /// Mechanism of each knob: the items of a `plimsoll_engine::plan::Plan`. `null` unless

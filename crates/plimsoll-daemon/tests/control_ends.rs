@@ -44,7 +44,7 @@ fn a_request_is_unread_if_the_client_was_not_accepted_or_not_read_to_the_end() {
     assert!(is_unread(ask(|listener| {
         let mut client = accept(&listener);
         client.read_exact(&mut [0; 10]).unwrap();
-        // It cannot connect again.
+        // The client cannot connect again.
         drop(listener);
     })));
 }

@@ -29,7 +29,7 @@ fn is_answered_in_time(rig: &Rig, what_passes: impl Fn()) {
         what_passes();
         has_heard(&stream)
     });
-    // Not hung up on.
+    // The server has not hung up.
     assert_eq!(stream.read(&mut [0]).unwrap(), 1);
 }
 
@@ -73,7 +73,8 @@ fn a_request_that_was_whole_in_time_outlives_a_long_answer() {
     let handler = Echo::at_debug({
         let (clock, rest) = (clock.clone(), rest.clone());
         move || {
-            // While another is answered, which takes longer than a request may, it becomes whole.
+            // The request becomes whole while another is answered, which takes longer than a
+            // request may.
             let mut rest = rest.lock().unwrap();
             rest.as_mut().unwrap().write_all(&REQUEST[20..]).unwrap();
             clock.advance(WHOLE_WITHIN + MS);
@@ -148,7 +149,7 @@ fn the_memory_of_unread_answers_is_bounded_and_slow_readers_make_room() {
         stream.set_nonblocking(true).unwrap();
     }
     wait_until("another is answered", || {
-        // Something always moves: none of them is ever seen to stand still.
+        // Each of them reads a little each time: none is ever seen to stand still.
         for mut stream in &slow {
             let _ = stream.read(&mut [0; 4096]);
         }

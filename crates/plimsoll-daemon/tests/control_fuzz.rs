@@ -79,8 +79,8 @@ fn request() -> impl Strategy<Value = Request> {
     ]
 }
 
-/// What a server says to bytes that are all a client ever sends, and how
-/// many requests it found in them.
+/// Returns the answers of a server to a client that sends these bytes and nothing else, and the
+/// number of requests that the server has found in them.
 fn converse(bytes: &[u8]) -> (Vec<Answer>, usize) {
     let (mut client, server) = UnixStream::pair().unwrap();
     let bytes = bytes.to_vec();
@@ -90,7 +90,7 @@ fn converse(bytes: &[u8]) -> (Vec<Answer>, usize) {
         let mut reader = client.try_clone().unwrap();
         let text = scope.spawn(move || {
             let mut text = String::new();
-            // Hung up on before all was read, it is reset.
+            // The connection is reset if the server hangs up before it has read everything.
             let _ = reader.read_to_string(&mut text);
             text
         });

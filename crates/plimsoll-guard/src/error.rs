@@ -1,6 +1,6 @@
 use std::io;
 
-/// Why the guard is not attached.
+/// Reason why the guard is not attached.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -8,7 +8,6 @@ pub enum Error {
     /// CAP_PERFMON, of Linux 5.15 or later with BTF.
     #[error("the kernel does not take its BPF program: {0}")]
     Load(#[source] libbpf_rs::Error),
-    /// The kernel gives no timer or no ring.
     #[error("its timers and rings cannot be made: {0}")]
     Prepare(#[source] libbpf_rs::Error),
     /// The kernel has no such tracepoint.

@@ -1,8 +1,8 @@
 //! The guard of stock kernels.
 //!
 //! The fair class runs idle work before normal work at times, and looks again at the next tick only
-//! (`policy/include/plimsoll/guard.h`). A BPF program notices it and wakes the thread that
-//! this crate has on the CPU, in the class SCHED_FIFO: it does nothing, and when it sleeps the
+//! (`policy/include/plimsoll/guard.h`). A BPF program notices this and wakes the thread that this
+//! crate has on the CPU, in the class SCHED_FIFO: the thread does nothing, and when it sleeps the
 //! kernel picks again. Where normal work waits for normal work although another CPU has nothing but
 //! idle work, the thread of that CPU moves a task to it. No scheduler is replaced.
 //!
@@ -37,9 +37,9 @@ const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/bpf.bpf.o"));
 /// Looks and wake-ups of a guard, on all CPUs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Inversions that were to be looked at; most end before.
+    /// Inversions that began; most end before a look.
     pub nr_begun: u64,
-    /// Looks at which one stood.
+    /// Looks at which an inversion still stood.
     pub nr_inverted: u64,
     /// Wake-ups of threads, to have a CPU pick again.
     pub nr_woken: u64,
@@ -49,7 +49,7 @@ pub struct Counts {
 
 /// An attached guard. Dropping it detaches it.
 pub struct Guard {
-    /// Dropped first: no thread is woken while they end.
+    /// Dropped first, so that no thread is woken while the threads end.
     _links: Vec<Link>,
     _threads: Threads,
     moves: Option<Arc<Moves>>,
@@ -58,7 +58,7 @@ pub struct Guard {
 
 impl Guard {
     /// Attaches the guard to the CPUs that are online and on which the calling thread may run. The
-    /// file `moves` has the moves under way, for [`free_left_tasks`].
+    /// file `moves` records the moves under way, for [`free_left_tasks`].
     ///
     /// # Errors
     /// When the kernel refuses the program, or gives this process no real-time threads.
@@ -69,7 +69,7 @@ impl Guard {
         let rings = rings(&cpus).map_err(Error::Prepare)?;
         let moved = map(&object, "moved").and_then(|map| MapHandle::try_from(&map));
         let moved = moved.map_err(Error::Prepare)?;
-        // In a PID namespace of its own this process would move others than the kernel names.
+        // In a PID namespace of its own this process would move other tasks than the kernel names.
         let moves = is_counted_alike.then(|| Arc::new(Moves::new(moves, moved)));
         let (threads, bound) = Threads::start(&rings, moves.clone())?;
         let outer = map(&object, "rings").map_err(Error::Prepare)?;
@@ -93,16 +93,13 @@ impl Guard {
         })
     }
 
-    /// Checks that it could be attached, without doing so.
-    ///
-    /// # Errors
-    /// As [`Guard::attach`].
+    /// Checks that the guard could be attached, without attaching it.
     pub fn check() -> Result<(), Error> {
         load()?;
         thread::check()
     }
 
-    /// Looks and wake-ups since it was attached.
+    /// Returns the looks and wake-ups since the guard was attached.
     pub fn counts(&self) -> Counts {
         let values = map(&self.object, "counts").and_then(|map| {
             let values = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
@@ -118,7 +115,7 @@ impl Guard {
                 ..sum
             }
         };
-        // The kernel reads its own map.
+        // Reading a map of the program's own does not fail.
         let values = values.unwrap_or_default();
         let begin = Counts {
             nr_pulled: self.moves.as_ref().map_or(0, |moves| moves.nr_moved()),
@@ -140,7 +137,7 @@ fn load() -> Result<Object, Error> {
             "watched" | "wait_timers" | "moved" | "rings" => {
                 map.set_max_entries(nr_cpus).map_err(Error::Load)?;
             }
-            // All that it has is nr_cpus.
+            // This section has nothing but `nr_cpus`.
             name if name.ends_with(".rodata") => {
                 let value = map.initial_value_mut().into_iter().flatten();
                 let bytes = nr_cpus.to_ne_bytes();
@@ -170,14 +167,14 @@ fn is_prepare(program: &ProgramMut<'_>) -> bool {
     program.prog_type() == ProgramType::Syscall
 }
 
-/// Prepares the timers of these CPUs: those of others are never started. Returns whether the kernel
-/// and this process have the same ids of tasks.
+/// Prepares the timers of these CPUs; the timers of other CPUs are never started. Returns whether
+/// the kernel and this process number tasks alike.
 fn prepare(object: &Object, cpus: &[u32]) -> libbpf_rs::Result<bool> {
     let mut is_counted_alike = true;
     let next = cpus.iter().cycle().skip(1);
     for program in object.progs_mut().filter(is_prepare) {
         for (cpu, next) in cpus.iter().zip(next.clone()) {
-            // As plimsoll_guard_cpu in intf.h.
+            // Laid out as `plimsoll_guard_cpu` of intf.h.
             let mut argument = [*cpu, *next, 0].map(u32::to_ne_bytes).concat();
             let input = ProgramInput {
                 context_in: Some(&mut argument),
@@ -193,7 +190,6 @@ fn prepare(object: &Object, cpus: &[u32]) -> libbpf_rs::Result<bool> {
     Ok(is_counted_alike)
 }
 
-/// Makes a ring for each CPU.
 fn rings(cpus: &[u32]) -> libbpf_rs::Result<BTreeMap<u32, Arc<MapHandle>>> {
     let options = bpf_map_create_opts {
         sz: size_of::<bpf_map_create_opts>() as u64,

@@ -1,9 +1,9 @@
 //! Moving a task that waits to another CPU.
 //!
-//! The kernel has no call that moves a task once. So its CPUs are set to that one, and then to all
-//! again. Only tasks whose CPUs nobody has chosen are moved (the BPF program knows), and what
-//! happens to be left of a move by an owner that was killed between the two calls is on record, for
-//! the next one to end.
+//! The kernel has no call that moves a task once. So the task's CPUs are set to the one CPU, and
+//! then to all again. Only tasks whose CPUs nobody has chosen are moved (the BPF program knows
+//! them). A move is on record until it has ended: if an owner is killed between the two calls, the
+//! next one ends the move.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -29,7 +29,8 @@ pub(crate) struct Task {
     pub tid: u64,
     /// On CLOCK_BOOTTIME.
     pub started_ns: u64,
-    /// It is to be freed if it is bound and this one is not. 0: it is to be moved.
+    /// Parent of a task that is to be freed if the task is bound and the parent is not. 0: the task
+    /// is to be moved.
     pub parent_tid: u64,
 }
 
@@ -46,7 +47,6 @@ pub(crate) struct Moves {
 }
 
 impl Moves {
-    /// Moves with records in this file.
     pub fn new(path: &Path, moved: MapHandle) -> Self {
         Self {
             moved,
@@ -57,13 +57,12 @@ impl Moves {
         }
     }
 
-    /// Tasks moved so far.
     pub fn nr_moved(&self) -> u64 {
         self.nr_moved.load(Ordering::Relaxed)
     }
 
-    /// Moves a task to a CPU, or frees a child that was started meanwhile. The kernel moves a task
-    /// on as it likes.
+    /// Moves a task to a CPU, or frees a child that was started meanwhile. Afterwards the kernel
+    /// moves the task on as it likes.
     pub fn serve(&self, cpu: u32, task: &Task) {
         let is_open = self.is_open.read().unwrap_or_else(PoisonError::into_inner);
         let (Some(tid), Ok(there)) = (tid_of(task.tid), only(cpu)) else {
@@ -72,7 +71,7 @@ impl Moves {
         if let Some(parent) = tid_of(task.parent_tid) {
             let is_bound = |tid| sched_getaffinity(tid) == Ok(there);
             if is_bound(tid) && !is_bound(parent) {
-                // One that has ended needs no CPU.
+                // A task that has ended needs no CPU.
                 free(tid);
             }
         } else if *is_open {
@@ -88,16 +87,16 @@ impl Moves {
         if !is_noted || self.note(cpu, task).is_err() {
             return;
         }
-        // It is refused if the task has ended, or its cgroups do not let it run there.
+        // The kernel refuses if the task has ended, or its cgroups do not let it run there.
         if sched_setaffinity(tid, &there).is_ok() {
             self.nr_moved.fetch_add(1, Ordering::Relaxed);
-            // A user may have chosen its CPUs just now.
+            // A user may have chosen the task's CPUs just now.
             if sched_getaffinity(tid) == Ok(there) && !free(tid) {
                 // The record stays, for the next owner.
                 return;
             }
         }
-        // If it cannot be written, the next owner finds the task free already.
+        // If the record cannot be cleared, the next owner finds the task free already.
         let _ = self.note(cpu, &Task::default());
     }
 
@@ -110,7 +109,7 @@ impl Moves {
         }
         let is_empty = |bytes: Vec<u8>| bytes.iter().all(|byte| *byte == 0);
         if std::fs::read(&self.path).is_ok_and(is_empty) {
-            // It has nothing that anybody needs.
+            // No record of the file is needed any more.
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -120,7 +119,8 @@ impl Moves {
             return note(file, cpu, task);
         }
         let mut options = OpenOptions::new();
-        // One that is there belongs to a thread that has not ended yet, or to that of another CPU.
+        // A file that is there belongs to a thread that has not ended yet, or to that of another
+        // CPU.
         let options = options.write(true).create(true).truncate(false).mode(0o600);
         let file = options.open(&self.path)?;
         note(self.file.get_or_init(|| file), cpu, task)
@@ -168,12 +168,12 @@ fn left_task(tid: u64, started_ns: u64, cpu: u32) -> Option<Pid> {
     (is_bound && stat.ok()?.starttime == started_ns / tick_ns).then_some(tid)
 }
 
-/// Lets a task run on all CPUs again, also on those that come online later. The kernel keeps of
-/// them what the task's cgroups allow. Returns false if it is not possible.
+/// Lets a task run on all CPUs again, also on those that come online later. The kernel keeps those
+/// of them that the task's cgroups allow. Returns false if the kernel refuses.
 fn free(tid: Pid) -> bool {
     let mut everywhere = CpuSet::new();
     for cpu in 0..CpuSet::count() {
-        // It is below the count.
+        // `cpu` is below the count.
         let _ = everywhere.set(cpu);
     }
     let mut attempts = (0..ATTEMPTS_MAX).map(|_| sched_setaffinity(tid, &everywhere));
@@ -213,7 +213,7 @@ mod tests {
             sched_getaffinity(self.tid()).expect("it runs")
         }
 
-        /// When it was started, on CLOCK_BOOTTIME.
+        /// Start time, on CLOCK_BOOTTIME.
         fn started_ns(&self) -> u64 {
             let stat = Process::new(self.tid().as_raw()).and_then(|process| process.stat());
             let tick_ns = 1_000_000_000 / procfs::ticks_per_second();
@@ -261,7 +261,7 @@ mod tests {
             note(&file, cpu, &task).expect("it is written");
         };
         record(a_cpu(), &left, left.started_ns());
-        // An earlier task of this id, and a move to another CPU.
+        // A move to another CPU, and an earlier task of this id.
         record(a_cpu() + 1, &other, other.started_ns());
         record(a_cpu() + 2, &other, 0);
         let freed = free_left_tasks(&path).expect("it is read");

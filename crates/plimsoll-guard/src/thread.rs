@@ -1,5 +1,5 @@
-//! The threads that are woken: one for each CPU. Being woken is what most wake-ups are for; some are
-//! to move a task to the CPU of the thread.
+//! The threads that the BPF program wakes: one for each CPU. Most wake-ups are only to have the
+//! kernel pick again; some are to move a task to the CPU of the thread.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,8 +24,8 @@ const STACK_BYTES: usize = 64 * 1024;
 
 /// All threads. Dropping them ends them.
 ///
-/// They are not waited for: a busier real-time task may keep one from running for ever. Each owns
-/// what it uses.
+/// The drop does not wait for them: a busy real-time task may keep one from running for ever. Each
+/// owns what it uses.
 pub(crate) struct Threads {
     /// Becomes readable when they have to end.
     stop: Arc<EventFd>,
@@ -33,9 +33,9 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
-    /// Starts a thread on each CPU, to sleep on its ring. Returns them with the CPUs for which there
-    /// is one: others are offline now, or no cpuset of this process has them. Without `moves` they
-    /// move no task.
+    /// Starts a thread on each CPU, to sleep on the CPU's ring. Returns the threads with the CPUs
+    /// that have one: others are offline now, or no cpuset of this process has them. Without
+    /// `moves` the threads move no task.
     pub fn start(
         rings: &BTreeMap<u32, Arc<MapHandle>>,
         moves: Option<Arc<Moves>>,
@@ -111,7 +111,7 @@ fn begin(
     builder.build().map_err(Error::Prepare)
 }
 
-/// The task that a wake-up is for, if it is for one.
+/// Returns the task that a wake-up is for; `None`: it is for no task.
 fn task_in(bytes: &[u8]) -> Option<Task> {
     let (words, _) = bytes.as_chunks::<8>();
     let words: [[u8; 8]; 3] = words.try_into().ok()?;
@@ -123,7 +123,7 @@ fn task_in(bytes: &[u8]) -> Option<Task> {
     })
 }
 
-/// Sleeps in the kernel, and does what it is woken for.
+/// Sleeps in the kernel, and serves the wake-ups.
 fn sleep_until_stopped(cpu: u32, ring: &RingBuffer<'_>, stop: &EventFd) {
     // SAFETY: the ring owns the descriptor, and outlives this.
     let woken = unsafe { BorrowedFd::borrow_raw(ring.epoll_fd()) };
@@ -132,7 +132,7 @@ fn sleep_until_stopped(cpu: u32, ring: &RingBuffer<'_>, stop: &EventFd) {
         PollFd::new(stop.as_fd(), PollFlags::POLLIN),
     ];
     loop {
-        // Interrupted by a signal, it sleeps again.
+        // A signal only interrupts the sleep.
         let _ = poll(&mut sleeps, PollTimeout::NONE);
         if sleeps[1].any() == Some(true) {
             return;
@@ -153,14 +153,11 @@ fn bind(tid: Pid, cpu: u32) -> nix::Result<()> {
     sched_setaffinity(tid, &only(cpu)?)
 }
 
-/// Whether the kernel gives this process real-time threads.
-///
-/// # Errors
-/// When it does not.
+/// Checks that the kernel gives this process real-time threads.
 pub(crate) fn check() -> Result<(), Error> {
     let thread = Builder::new().spawn(become_real_time);
     let answer = thread.map_err(Error::Thread)?.join();
-    // It does not panic.
+    // The thread does not panic.
     answer.unwrap_or(Ok(())).map_err(Error::RealTime)
 }
 

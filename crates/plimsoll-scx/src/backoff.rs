@@ -2,13 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-/// The first wait after a scheduler that was not healthy; each further one is
-/// twice as long, …
+/// Wait after the first failure of a scheduler that was not healthy. Each further wait is twice as
+/// long, up to [`LONGEST`].
 const FIRST: Duration = Duration::from_secs(1);
-/// … but never longer than this.
 const LONGEST: Duration = Duration::from_secs(60);
-/// A scheduler that has run this long counts as healthy: it is loaded again at
-/// once, because limits may not hold until then.
+/// Time after which a running scheduler counts as healthy: it is loaded again at once, because
+/// limits may not hold until then.
 const HEALTHY: Duration = Duration::from_secs(60);
 
 /// Waits between attempts: 1, 2, 4 … 60 seconds, none after a minute of health.

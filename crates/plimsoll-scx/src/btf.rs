@@ -15,7 +15,7 @@ use crate::skel::OpenBpfSkel;
 /// Prefix with which scx's headers name the read-only variable for an enumerator in a BPF program.
 const VARIABLE_PREFIX: &str = "__";
 
-/// Variables of a program that stand for enumerators.
+/// Prefix of the names of sched_ext's enumerators.
 const ENUMERATOR_PREFIX: &str = "SCX_";
 
 /// Enumerators that the scheduler needs.
@@ -35,7 +35,6 @@ const REQUIRED: &[&str] = &[
 #[cfg(test)]
 const OPTIONAL: &[&str] = &["SCX_ENQ_IMMED"];
 
-/// The types of a kernel.
 pub(crate) struct KernelTypes(Btf<'static>);
 
 impl KernelTypes {
@@ -50,7 +49,6 @@ impl KernelTypes {
             .is_some_and(|found| found.iter().any(|m| m.name.is_some_and(|n| n == member)))
     }
 
-    /// Whether the kernel has a function of that name.
     pub(crate) fn has_function(&self, name: &str) -> bool {
         self.0.type_by_name::<Func<'_>>(name).is_some()
     }
@@ -269,7 +267,7 @@ mod tests {
         assert_eq!(rodata.__SCX_DSQ_LOCAL, value("SCX_DSQ_LOCAL"));
         assert_eq!(rodata.__SCX_ENQ_LAST, value("SCX_ENQ_LAST"));
         assert_eq!(rodata.__SCX_TASK_QUEUED, value("SCX_TASK_QUEUED"));
-        // Not in this kernel.
+        // This kernel has no such enumerator.
         assert_eq!(rodata.__SCX_RQ_ONLINE, 0);
     }
 

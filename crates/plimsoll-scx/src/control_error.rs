@@ -12,7 +12,6 @@ use crate::Error;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
-    /// The scheduler cannot be loaded.
     #[error(transparent)]
     Load(#[from] Error),
 
@@ -23,13 +22,10 @@ pub enum ControlError {
     /// A map or program of the scheduler cannot be pinned or opened.
     #[error("{path}: cannot be used: {source}")]
     Pin {
-        /// The pin.
         path: PathBuf,
-        /// The cause.
         source: libbpf_rs::Error,
     },
 
-    /// The scheduler in the kernel is not the one of this program.
     #[error("the loaded scheduler is of another version of plimsoll; end its runs first")]
     OtherVersion,
 
@@ -37,20 +33,15 @@ pub enum ControlError {
     #[error("this machine can have {0} CPUs; the scheduler serves up to 1024")]
     TooManyCpus(u32),
 
-    /// No slot is left for another group.
     #[error("the scheduler has {0} groups already, which is the most")]
     TooManyGroups(u32),
 
-    /// A request to the scheduler failed.
     #[error("cannot {what}: {source}")]
     Change {
-        /// The request.
         what: &'static str,
-        /// The cause.
         source: Box<dyn StdError + Send + Sync>,
     },
 
-    /// An error of the engine.
     #[error(transparent)]
     Engine(#[from] EngineError),
 }

@@ -35,18 +35,15 @@ use crate::status::Status;
 /// The kernel's counters of events of the scheduler.
 const EVENTS: &str = "/sys/kernel/sched_ext/root/events";
 
-/// Complete state.
 #[derive(Debug, Serialize)]
 pub struct Snapshot {
     /// The host, and the loaded scheduler.
     pub host: Readiness,
     /// The status published by its owner, if any.
     pub status: Option<Status>,
-    /// The machine.
     pub machine: Machine,
     /// The groups, by slot.
     pub groups: Vec<Group>,
-    /// The CPUs.
     pub cpus: Vec<Cpu>,
     /// The last decisions of all CPUs, the oldest first.
     pub decisions: Vec<Decision>,
@@ -54,18 +51,16 @@ pub struct Snapshot {
     pub events: BTreeMap<String, i64>,
 }
 
-/// State of the machine.
 #[derive(Debug, Default, Serialize)]
 pub struct Machine {
     /// A group demands headroom.
     pub headroom_on: bool,
-    /// Of all CPUs; all of them, where a number of CPUs is kept idle.
+    /// Share of all CPUs that is kept idle; all of it, where a number of CPUs is kept idle.
     pub headroom_ppm: u32,
-    /// The headroom in force.
     pub headroom: Option<String>,
     /// CPU time that batch work always gets.
     pub tolerance_runtime_usec: u64,
-    /// Per this period.
+    /// Period in which it gets that much.
     pub tolerance_period_usec: u64,
     /// Credit of batch work under the law.
     pub credit_usec: i64,
@@ -73,7 +68,6 @@ pub struct Machine {
     pub allowance_usec: u64,
     /// Time-integral of the missing headroom.
     pub shortfall_usec: u64,
-    /// Number of updates.
     pub nr_updates: u64,
     /// Batch tasks that were preempted for headroom.
     pub nr_evictions: u64,
@@ -86,14 +80,12 @@ pub struct Machine {
     pub nr_shortages: Vec<u64>,
 }
 
-/// A group.
 #[derive(Debug, Serialize)]
 pub struct Group {
     /// Its slot; 0 is for tasks of no group.
     pub slot: u32,
     /// The kernel's id of its cgroup.
     pub cgroup_id: u64,
-    /// Names of its flags.
     pub flags: Vec<&'static str>,
     /// The slot of the group around it.
     pub parent: Option<u32>,
@@ -103,9 +95,9 @@ pub struct Group {
     pub nr_runnable: u32,
     /// CPUs on which it runs, while it has a limit.
     pub nr_running: u32,
-    /// It is over its soft cap.
+    /// The group is over its soft cap.
     pub background: bool,
-    /// Left in its pool; missing without a quota.
+    /// Runtime left in the pool; missing without a quota.
     pub pool_usec: Option<u64>,
     /// Runtime that a CPU takes from the pool at a time; missing without a quota.
     pub slice_usec: Option<u64>,
@@ -117,42 +109,33 @@ pub struct Group {
     pub blocked_usec: u64,
 }
 
-/// A CPU.
 #[derive(Debug, Serialize)]
 pub struct Cpu {
-    /// Its number.
     pub cpu: u32,
     /// `idle`, `batch` or `other`.
     pub state: &'static str,
-    /// For how long.
+    /// Time since this state began.
     pub since_usec: u64,
     /// The slot of the group that runs there.
     pub slot: Option<u32>,
-    /// It holds a CPU token for batch work.
+    /// The CPU holds a token for batch work.
     #[serde(rename = "side")]
     pub token: bool,
-    /// Its last-level cache.
+    /// Number of its last-level cache.
     pub llc: u32,
-    /// Share of it that is left for batch work.
+    /// Share of the CPU that is left for batch work.
     pub room_ppm: u32,
-    /// Number of dispatches.
     pub nr_dispatches: u64,
 }
 
-/// A decision.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct Decision {
-    /// Age of the decision.
     pub ago_usec: u64,
-    /// The CPU.
     pub cpu: u32,
-    /// The kind.
     pub kind: &'static str,
-    /// The slot of the group.
     pub slot: u32,
-    /// The task.
     pub pid: u32,
-    /// Left, waited or to wait.
+    /// Time that is left, was waited or is to wait, depending on the kind.
     pub detail_usec: u32,
 }
 
@@ -267,7 +250,7 @@ fn machine_of(objects: &Objects) -> Machine {
     }
 }
 
-/// Lines of a name and a number.
+/// Parses lines of a name and a number.
 fn parse_events(text: &str) -> BTreeMap<String, i64> {
     let lines = text.lines().filter_map(|line| line.split_once(' '));
     lines

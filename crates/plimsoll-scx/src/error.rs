@@ -10,52 +10,40 @@ use crate::ExitReport;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The kernel was built without sched_ext.
     #[error("this kernel has no sched_ext (CONFIG_SCHED_CLASS_EXT)")]
     NoSchedExt,
 
-    /// The kernel does not describe its types, which loading needs.
     #[error("this kernel has no BTF (CONFIG_DEBUG_INFO_BTF): {0} is missing")]
     NoBtf(PathBuf),
 
-    /// The type information of the kernel or the scheduler cannot be parsed.
     #[error("cannot read BTF: {0}")]
     Btf(libbpf_rs::Error),
 
-    /// The kernel's types lack a constant that the scheduler needs.
     #[error(
         "this kernel's BTF lacks the full value of {0}; is it built without 64-bit enumerators?"
     )]
     NoConstant(&'static str),
 
-    /// Another scheduler is loaded; there can be only one.
+    /// There can be only one scheduler.
     #[error("another sched_ext scheduler is loaded: {0}")]
     OtherScheduler(String),
 
-    /// Something of the kernel's state cannot be read.
     #[error("cannot read {path}: {source}")]
     Read {
-        /// The file.
         path: PathBuf,
-        /// The cause.
         source: io::Error,
     },
 
-    /// The file has unexpected content.
     #[error("{path} says {text:?}, which is not understood")]
     Parse {
-        /// The file.
         path: PathBuf,
-        /// Its content.
         text: String,
     },
 
-    /// A step of libbpf has failed.
     #[error("cannot {step} the scheduler: {source}{}", explanation(.reason.as_deref()))]
     Libbpf {
         /// The step: open, configure, load or attach.
         step: &'static str,
-        /// libbpf's own error.
         source: libbpf_rs::Error,
         /// The line of the kernel's or libbpf's output that names the reason best.
         reason: Option<String>,

@@ -23,13 +23,13 @@ const KINDS: &[(i32, ExitKind)] = &[
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExitKind {
-    /// User space has removed it.
+    /// User space has removed the scheduler.
     Unregistered,
-    /// The scheduler itself has requested it.
+    /// The scheduler itself has requested its removal.
     UnregisteredByScheduler,
-    /// The kernel has requested it, without an error: a CPU went online or offline.
+    /// The kernel has requested the removal, without an error: a CPU went online or offline.
     UnregisteredByKernel,
-    /// It was removed by SysRq-S.
+    /// SysRq-S has removed the scheduler.
     SysRq,
     /// The kernel found the scheduler at fault.
     Error,
@@ -53,7 +53,6 @@ impl ExitKind {
 /// Exit report of a scheduler. Displayed as one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExitReport {
-    /// Reason of the exit.
     pub kind: ExitKind,
     /// The code given to `scx_bpf_exit`, else that of the kernel's request.
     pub code: i64,
@@ -66,13 +65,13 @@ pub struct ExitReport {
 }
 
 impl ExitReport {
-    /// The kernel's record, without the dump; `None`: not recorded yet.
+    /// Reads the kernel's record, without the dump; `None`: nothing is recorded yet.
     ///
     /// # Safety
     /// The record must be valid and aligned during the call. The kernel may write to it meanwhile.
     pub(crate) unsafe fn of(record: *const user_exit_info) -> Option<Self> {
-        // SAFETY: ensured by the caller. It is read anew each time, because the kernel may write it
-        // at any time.
+        // SAFETY: ensured by the caller. The kind is read anew each time, because the kernel may
+        // write it at any time.
         let kind = unsafe { ptr::read_volatile(&raw const (*record).kind) };
         if kind == 0 {
             return None;

@@ -24,13 +24,14 @@ pub struct Readiness {
     pub is_supported: bool,
     /// State of sched_ext: `disabled`, `changing` or `enabled`.
     pub state: String,
-    /// The scheduler that is loaded.
+    /// Name of the loaded scheduler.
     pub loaded: Option<String>,
-    /// It is Plimsoll's, with groups of this user.
+    /// The loaded scheduler is Plimsoll's, with groups of this user.
     pub is_own: bool,
-    /// It is Plimsoll's, and its owner was killed: the next start or `plimsoll restore` removes it.
+    /// The loaded scheduler is Plimsoll's, and its owner was killed: the next start or `plimsoll
+    /// restore` removes it.
     pub is_left_behind: bool,
-    /// Callbacks that the kernel lacks, and the lost functions.
+    /// Callbacks and probed functions that the kernel lacks.
     pub missing_ops: Vec<&'static str>,
     /// This process may load BPF programs.
     pub is_root: bool,
@@ -40,7 +41,6 @@ pub struct Readiness {
     pub problem: Option<String>,
 }
 
-/// Checks of this host.
 pub struct Host;
 
 impl Host {
@@ -52,8 +52,8 @@ impl Host {
         Status::published(runtime).is_some_and(|status| status.activity == Activity::Running)
     }
 
-    /// Removes the scheduler of an owner that is gone from the kernel. When this returns, another can
-    /// be loaded. The caller owns the tree.
+    /// Removes the scheduler of an owner that is gone from the kernel. When this returns, another
+    /// can be loaded. The caller owns the tree.
     ///
     /// # Errors
     /// When its journal cannot be opened.
@@ -143,9 +143,6 @@ impl Readiness {
     }
 
     /// Fails unless the scheduler is loaded or could be.
-    ///
-    /// # Errors
-    /// The missing requirement.
     pub fn check(&self) -> Result<(), ControlError> {
         match &self.problem {
             Some(problem) => Err(ControlError::NotReady(problem.clone())),

@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 use crate::btf::KernelTypes;
 use crate::{Error, capture};
 
-/// The name of our scheduler in the kernel.
+/// Name of the scheduler in the kernel.
 const NAME: &str = "plimsoll";
 /// The kernel's file with the name of the loaded scheduler.
 const LOADED: &str = "/sys/kernel/sched_ext/root/ops";
 
-/// Libraries may append a version.
+/// Returns whether this is the name of Plimsoll's scheduler, to which libraries may append a
+/// version.
 pub(crate) fn is_ours(scheduler: &str) -> bool {
     let rest = scheduler.strip_prefix(NAME);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
@@ -27,7 +28,7 @@ pub(crate) fn is_loaded() -> bool {
 
 /// Longest time that the removal of a scheduler takes.
 const GOING_MAX: Duration = Duration::from_secs(10);
-/// Interval of checks whether it is gone.
+/// Interval of checks whether the scheduler is gone.
 const GOING_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Passes the list of callbacks that not every supported kernel has to another macro. A new member
@@ -55,23 +56,18 @@ pub struct Kernel {
     btf: PathBuf,
 }
 
-/// State of sched_ext.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// No scheduler is loaded.
     Disabled,
     /// A scheduler is being loaded or unloaded.
     Changing,
-    /// A scheduler is loaded.
     Enabled,
 }
 
 /// Support of the kernel for schedulers, and the loaded one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Support {
-    /// State of sched_ext.
     pub state: State,
-    /// The name of the scheduler that is loaded.
     pub scheduler: Option<String>,
     /// Optional callbacks of `struct sched_ext_ops`, and probed functions, that this kernel lacks.
     /// A scheduler that has them is loaded without.
@@ -79,7 +75,6 @@ pub struct Support {
 }
 
 impl Kernel {
-    /// The kernel that runs this program.
     pub fn host() -> Self {
         Self::at(Path::new("/sys/kernel"))
     }
@@ -163,7 +158,7 @@ impl Kernel {
         }
     }
 
-    /// The folder `root` exists while a scheduler is loaded.
+    /// Reads the name of the loaded scheduler. The folder `root` exists only while one is loaded.
     fn scheduler(&self) -> Result<Option<String>, Error> {
         match self.read("root/ops") {
             Ok((_, name)) => Ok(Some(name)),

@@ -18,9 +18,9 @@ const DUMP_BYTES: u32 = 32 * 1024;
 
 /// A BPF scheduler that is in the kernel. Dropping it takes it out.
 pub struct Scheduler {
-    /// While it lives the scheduler schedules. Before `skel`: dropped first.
+    /// The scheduler schedules while this lives. Declared before `skel`, and so dropped first.
     link: Option<Link>,
-    /// The links of its probes, with the names of their pins.
+    /// The links of the scheduler's probes, with the names of their pins.
     probes: Vec<(&'static str, Link)>,
     skel: BpfSkel<'static>,
     kernel: Kernel,
@@ -33,9 +33,8 @@ impl Scheduler {
     /// schedule anything before [`Scheduler::attach`].
     ///
     /// # Errors
-    ///
-    /// If the kernel has no sched_ext, runs another scheduler, or refuses this
-    /// one; and what `configure` returns.
+    /// If the kernel has no sched_ext, runs another scheduler, or refuses this one; and the errors
+    /// of `configure`.
     pub fn load(
         kernel: &Kernel,
         configure: impl FnOnce(&mut OpenBpfSkel<'static>) -> libbpf_rs::Result<()>,
@@ -81,8 +80,8 @@ impl Scheduler {
         }
     }
 
-    /// Attaches the probes of locks, those of the end of a wait first. Those of futexes need the
-    /// function tracer, which a kernel may lack.
+    /// Attaches the probes of locks, the probes at the end of a wait first. The probes of futexes
+    /// need the function tracer, which a kernel may lack.
     fn attach_probes(&mut self) -> Result<(), Error> {
         let progs = &self.skel.progs;
         let of_kernel = [&progs.plimsoll_wait_ends, &progs.plimsoll_wait_begins];
@@ -129,7 +128,7 @@ impl Scheduler {
     }
 
     /// Pins the links, so that the scheduler goes on when this is dropped and when this process
-    /// ends. That of the scheduler itself comes last.
+    /// ends. The link of the scheduler itself comes last.
     pub(crate) fn pin_links(&mut self, folder: &Path) -> Result<(), ControlError> {
         let probes = self.probes.iter_mut().map(|(name, link)| (*name, link));
         for (name, link) in probes.chain(self.link.as_mut().map(|link| (LINK, link))) {
@@ -146,12 +145,10 @@ impl Scheduler {
         &self.dropped_ops
     }
 
-    /// Its maps, data and programs.
     pub fn skel(&self) -> &BpfSkel<'static> {
         &self.skel
     }
 
-    /// Its maps, data and programs, to be changed.
     pub fn skel_mut(&mut self) -> &mut BpfSkel<'static> {
         &mut self.skel
     }
@@ -164,7 +161,7 @@ pub(crate) fn open() -> Result<OpenBpfSkel<'static>, Error> {
     let mut skel = BpfSkelBuilder::default()
         .open(object)
         .map_err(failed("open"))?;
-    // It is needed for kernels before 6.18 only, and would require the function tracer.
+    // The probe is needed for kernels before 6.18 only, and would require the function tracer.
     skel.progs.scx_lib_init_probe.set_autoload(false);
     Ok(skel)
 }
@@ -200,7 +197,7 @@ fn drop_probes(skel: &mut OpenBpfSkel<'static>, missing: &[&'static str]) -> Vec
     dropped
 }
 
-/// The kernel's dump is as large as the scheduler asks for.
+/// Makes room for the kernel's dump, which is as large as the scheduler asks for.
 fn set_dump_size(skel: &mut OpenBpfSkel<'static>) -> libbpf_rs::Result<()> {
     let ops = skel.struct_ops.plimsoll_ops_mut();
     if ops.exit_dump_len == 0 {

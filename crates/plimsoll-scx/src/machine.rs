@@ -23,7 +23,6 @@ const GRAIN_NS: u64 = 6_000_000;
 const SERVER_SLICE_MIN_NS: u64 = 100_000;
 /// Shortest period. It bounds the wait for a resource that a batch task holds for a moment.
 const SERVER_PERIOD_MIN_NS: u64 = 20_000_000;
-/// Longest period.
 const SERVER_PERIOD_MAX_NS: u64 = 4_000_000_000;
 
 /// Slices in which each CPU runs batch work although normal work wants to: its part of the
@@ -65,9 +64,9 @@ impl ServerSlices {
     }
 }
 
-/// The policy, shared by the enforcer and the supervisor. Both change the scheduler's, only with
-/// this locked, so that no older policy overwrites a newer one. `None`: the service has not said it
-/// yet, and a scheduler that an earlier owner has left keeps its own.
+/// The machine's policy, shared by the enforcer and the supervisor. Both change the policy in the
+/// scheduler only with this locked, so that no older policy overwrites a newer one. `None`: the
+/// service has not set it yet, and a scheduler that an earlier owner has left keeps its own.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SharedMachine(Arc<Mutex<Option<MachinePolicy>>>);
 
@@ -76,7 +75,6 @@ impl SharedMachine {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The merged demand of all groups.
     pub fn demand(&self) -> Demand {
         self.lock().unwrap_or_default().demand
     }
@@ -112,7 +110,7 @@ pub(crate) fn set_demand(objects: &Objects, policy: &MachinePolicy) -> Result<()
     objects.set_machine(&mut change_for(&policy.demand, nr_cpus_online()))
 }
 
-/// Sets all of it: the demand, and the bandwidth slice of all present and future groups.
+/// Sets the whole policy: the demand, and the bandwidth slice of all present and future groups.
 pub(crate) fn set(
     objects: &Objects,
     _groups: &Groups,

@@ -22,9 +22,9 @@ pub(crate) const BPFFS: &str = "/sys/fs/bpf";
 /// Folder of the pins.
 pub(crate) const PIN_FOLDER: &str = "/sys/fs/bpf/plimsoll";
 
-/// The link of the scheduler itself, which schedules while this is pinned.
+/// Pin of the link of the scheduler itself, which schedules while the link is pinned.
 pub(crate) const LINK: &str = "link";
-/// The links of its probes.
+/// Pins of the links of the scheduler's probes.
 pub(crate) const PROBE_LINKS: [&str; 5] = [
     "link_of_wait_ends",
     "link_of_wait_begins",
@@ -75,7 +75,6 @@ pub(crate) struct Objects {
     apply: OwnedFd,
     set_machine: OwnedFd,
     task_rate: OwnedFd,
-    /// Its variables.
     pub shared: SharedData,
     /// The kernel's id of the map of groups, which differs between loads.
     pub id: u32,
@@ -117,18 +116,16 @@ pub(crate) fn pin(skel: &mut BpfSkel<'static>, folder: &Path) -> Result<(), Erro
     Ok(())
 }
 
-/// An error about the pin of that name.
 fn failed(name: &str) -> impl FnOnce(libbpf_rs::Error) -> Error {
     let path = Path::new(PIN_FOLDER).join(name);
     move |source| Error::Pin { path, source }
 }
 
-/// A pinned map.
 pub(crate) fn open_map(name: &str) -> Result<MapHandle, Error> {
     MapHandle::from_pinned_path(Path::new(PIN_FOLDER).join(name)).map_err(failed(name))
 }
 
-/// A pinned map of such values.
+/// Opens a pinned map whose values have the size of a `T`.
 fn open_map_of<T: Plain>(name: &str) -> Result<MapHandle, Error> {
     let map = open_map(name)?;
     if map.value_size() as usize == size_of::<T>() {
@@ -193,20 +190,17 @@ impl Objects {
         value_of(&bytes.ok()??)
     }
 
-    /// A group on one CPU.
     pub fn group_cpu(&self, slot: u32, cpu: u32) -> Option<plimsoll_group_cpu> {
         let key = slot * self.nr_cpu_ids + cpu;
         let bytes = self.group_cpus.lookup(&key.to_ne_bytes(), MapFlags::ANY);
         value_of(&bytes.ok()??)
     }
 
-    /// One CPU.
     pub fn cpu(&self, cpu: u32) -> Option<plimsoll_cpu> {
         let bytes = self.cpus.lookup(&cpu.to_ne_bytes(), MapFlags::ANY);
         value_of(&bytes.ok()??)
     }
 
-    /// The machine.
     pub fn machine(&self) -> Option<plimsoll_machine> {
         let bytes = self.machine.lookup(&0u32.to_ne_bytes(), MapFlags::LOCK);
         value_of(&bytes.ok()??)
@@ -227,7 +221,6 @@ impl Objects {
         Some(u32::from_ne_bytes(bytes))
     }
 
-    /// Assigns a slot to a cgroup.
     pub fn set_slot(&self, cgroup_id: u64, slot: u32) -> Result<(), Error> {
         let key = cgroup_id.to_ne_bytes();
         let set = self
@@ -236,7 +229,6 @@ impl Objects {
         set.map_err(|source| Error::change("register a cgroup", source))
     }
 
-    /// Removes the slot of a cgroup, if it has one.
     pub fn forget_slot(&self, cgroup_id: u64) {
         let _ = self.group_of_cgroup.delete(&cgroup_id.to_ne_bytes());
     }
@@ -246,7 +238,6 @@ impl Objects {
         run_program(&self.apply, change).map_err(|source| Error::change("change a group", source))
     }
 
-    /// Sets the parameters of the whole machine.
     pub fn set_machine(&self, change: &mut plimsoll_machine_change) -> Result<(), Error> {
         run_program(&self.set_machine, change)
             .map_err(|source| Error::change("set the machine", source))

@@ -16,7 +16,7 @@ use crate::bpf_intf::{
 const UNLIMITED: u64 = u64::MAX;
 const PPM: u32 = 1_000_000;
 
-/// The parameters for knobs. The scheduler itself finds the slot around.
+/// Converts knobs. The scheduler itself finds the slot of the group around.
 pub(crate) fn params_of(knobs: &Knobs, cgroup_id: u64) -> plimsoll_params {
     plimsoll_params {
         cgroup_id,

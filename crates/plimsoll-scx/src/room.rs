@@ -17,14 +17,13 @@ use crate::bpf_intf::{
 /// Sizes of the scheduler's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
-    /// Cgroups that are told apart.
+    /// Number of cgroups that are told apart.
     pub records: u32,
-    /// Groups, and quotas of cgroups.
+    /// Number of groups and of quotas of cgroups.
     pub slots: u32,
 }
 
 impl Room {
-    /// The room for the cgroups that exist now.
     pub fn of_this_host(hierarchy: &Hierarchy) -> Self {
         Self::below(hierarchy.mount_point())
     }
@@ -44,7 +43,7 @@ impl Room {
 
 /// Counts the cgroups below one, and those with a quota.
 fn count(folder: &Path, cgroups: &mut u32, limited: &mut u32) {
-    // One that is gone meanwhile has none.
+    // A cgroup that is gone meanwhile has none.
     let Ok(entries) = fs::read_dir(folder) else {
         return;
     };

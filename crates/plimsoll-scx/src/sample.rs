@@ -19,7 +19,7 @@ use crate::objects::Objects;
 
 const NSEC_PER_USEC: u64 = 1000;
 const PPM: u64 = 1_000_000;
-/// Shares of CPU time are averages over this time.
+/// Time over which shares of CPU time are averaged.
 const USE_INTERVAL: Duration = Duration::from_secs(1);
 
 fn stat_of(stats: &plim_bandwidth_stats) -> CpuStat {
@@ -43,7 +43,6 @@ fn counts_of(group_cpu: &plimsoll_group_cpu) -> BatchCounts {
     }
 }
 
-/// Counters of one group.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counts {
     quota: CpuStat,
@@ -73,7 +72,7 @@ impl Counts {
         }
     }
 
-    /// The sum with the counters of an earlier load of the scheduler.
+    /// Adds the counters of an earlier load of the scheduler.
     pub fn after(mut self, earlier: &Self) -> Self {
         self.quota = self.quota.plus(&earlier.quota);
         for before in &earlier.cpus {
@@ -86,7 +85,6 @@ impl Counts {
         self
     }
 
-    /// Fills in the statistics of a group with these knobs.
     pub fn fill(self, sample: &mut Sample, knobs: &Knobs) {
         sample.quota = knobs.quota.map(|_| self.quota);
         let of_tree = knobs.soft_cap.is_some() && !knobs.per_task;
@@ -99,8 +97,8 @@ impl Counts {
     }
 }
 
-/// The usage rates that the scheduler keeps of tasks, or of the first of them. A task
-/// that it does not schedule has none.
+/// Returns the usage rates of tasks, or of the first `TASK_RATES_MAX` of them. A task that the
+/// scheduler does not schedule has none.
 pub(crate) fn task_rates(objects: &Objects, tids: &[i32]) -> TaskRates {
     let rate = |tid: &i32| {
         let rate = objects.task_rate(*tid)?;
@@ -122,7 +120,7 @@ struct Used {
     token_ns: u64,
 }
 
-/// `now_ns`: of the kernel's monotonic clock, as in the map.
+/// Sums up the times of all CPUs. `now_ns`: of the kernel's monotonic clock, as in the map.
 fn used_by(cpus: impl Iterator<Item = plimsoll_cpu>, now_ns: u64) -> Used {
     cpus.fold(Used::default(), |sum, cpu| {
         let since_ns = now_ns.saturating_sub(cpu.since_ns);

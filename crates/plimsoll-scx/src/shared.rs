@@ -79,7 +79,6 @@ impl SharedData {
             .load(Ordering::Acquire)
     }
 
-    /// Marks `slot` as in use.
     pub fn use_slot(&self, slot: u32) {
         self.variable(offset_of!(types::data, nr_slots_used))
             .fetch_max(slot + 1, Ordering::AcqRel);

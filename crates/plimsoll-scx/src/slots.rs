@@ -32,16 +32,13 @@ pub(crate) const FIRST: u32 = SLOT_DEFAULT + 1;
 pub(crate) const NR_SLOTS: u32 = GROUPS_MAX - FIRST;
 
 /// The kernel's id of a cgroup: the inode of its folder.
-///
-/// # Errors
-/// When it is gone.
 pub(crate) fn cgroup_id(folder: &Path) -> Result<u64, CgroupError> {
     let folder_of =
         fs::metadata(folder).map_err(|source| CgroupError::file("find", folder, source))?;
     Ok(folder_of.ino())
 }
 
-/// Search for free slots in order: all below it are known to be in use.
+/// Search for free slots in order: all slots below this number are known to be in use.
 #[derive(Debug)]
 struct Search(u32);
 
@@ -60,7 +57,6 @@ impl Search {
         free
     }
 
-    /// Marks the found slot as used.
     fn take(&mut self, slot: u32) {
         self.0 = slot + 1;
     }
@@ -79,7 +75,7 @@ fn is_in_use(group: &plimsoll_group) -> bool {
 pub(crate) struct Registrar<'a> {
     objects: &'a Objects,
     groups: &'a Groups,
-    /// Where cgroups are mounted.
+    /// Mount point of cgroups.
     root: &'a Path,
     search: Search,
     may_collect: bool,
@@ -106,7 +102,7 @@ impl<'a> Registrar<'a> {
     /// `is_new`: resets the counters of the slot.
     ///
     /// # Errors
-    /// When all are taken, or the scheduler refuses the parameters.
+    /// When all slots are taken, or the scheduler refuses the parameters.
     pub fn register(
         &mut self,
         folder: &Path,
@@ -176,7 +172,6 @@ pub(crate) fn register_known(objects: &Objects, groups: &Groups, root: &Path) {
     }
 }
 
-/// Sets the parameters of a slot's cgroup.
 fn apply(
     objects: &Objects,
     slot: u32,
@@ -192,10 +187,6 @@ fn apply(
     objects.apply(&mut change)
 }
 
-/// Frees a slot.
-///
-/// # Errors
-/// When the scheduler refuses.
 pub(crate) fn release(objects: &Objects, _groups: &Groups, slot: u32) -> Result<(), ControlError> {
     if let Some(group) = objects.group(slot) {
         objects.forget_slot(group.params.cgroup_id);
@@ -214,8 +205,8 @@ pub(crate) fn cgroup_ids(groups: &Groups) -> HashSet<u64> {
     groups.keys().flat_map(|folder| cgroup_id(folder)).collect()
 }
 
-/// Frees the slots of cgroups that are gone and, if the ids of all owned cgroups are given,
-/// of all others. Returns the number.
+/// Frees the slots of cgroups that are gone and, with `kept`, of all cgroups that are not in it.
+/// Returns the number of freed slots.
 pub(crate) fn collect(
     objects: &Objects,
     groups: &Groups,
@@ -248,7 +239,6 @@ struct Handle {
 
 const FILEID_KERNFS: libc::c_int = 0xfe;
 
-/// Opens the folder of the cgroup of that id.
 fn open_cgroup(mount: &File, id: u64) -> io::Result<OwnedFd> {
     let mut handle = Handle {
         bytes: 8,

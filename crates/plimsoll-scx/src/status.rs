@@ -8,37 +8,31 @@ use serde::{Deserialize, Serialize};
 
 use crate::kernel;
 
-/// State of the scheduler.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Activity {
-    /// It is being loaded.
     #[default]
     Loading,
-    /// It is scheduling.
     Running,
-    /// It was thrown out, or could not be loaded; loading is retried.
+    /// The scheduler was thrown out, or could not be loaded; loading is retried.
     Down,
 }
 
 /// The scheduler as its owner sees it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// Its state.
     pub activity: Activity,
-    /// The process that supervises it.
+    /// The process that supervises the scheduler.
     pub owner_pid: u32,
-    /// The kernel's id of its map of groups, while it runs.
+    /// The kernel's id of the map of groups of the last scheduler; 0: none was loaded.
     pub groups_id: u32,
-    /// Number of reloads.
     pub nr_reloads: u64,
-    /// Duration of the last load.
     pub load_usec: u64,
-    /// Reason why it was last thrown out or not loaded.
+    /// Reason why the scheduler was last thrown out or not loaded.
     pub last_exit: Option<String>,
-    /// File of the kernel's dump of that.
+    /// File of the kernel's dump of a scheduler that was thrown out.
     pub dump: Option<PathBuf>,
-    /// Callbacks that were removed because the kernel lacks them.
+    /// Callbacks and probes that were removed because the kernel lacks what they need.
     pub dropped_ops: Vec<String>,
     /// Build of the scheduler.
     #[serde(default)]
@@ -55,7 +49,7 @@ pub(crate) fn dump_file(runtime: &RuntimeFolder) -> PathBuf {
     runtime.path().join("sched-ext.dump")
 }
 
-/// Message: the functions lost until the scheduler is loaded again.
+/// Message about the functions that are lost until the scheduler is loaded again.
 pub(crate) const LOSS: &str = "no limit holds, but batch groups stay in the background";
 
 impl Status {
@@ -74,8 +68,8 @@ impl Status {
         serde_json::from_slice(&std::fs::read(file(runtime)).ok()?).ok()
     }
 
-    /// The present status: a scheduler without owner, or that is not in the kernel, is down. Costs
-    /// two small reads.
+    /// Returns the present status: down if none is published, or if the scheduler that is published
+    /// as running is not in the kernel. Costs two small reads.
     pub(crate) fn now(runtime: &RuntimeFolder) -> Self {
         let unknown = Self {
             activity: Activity::Down,

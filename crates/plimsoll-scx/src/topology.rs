@@ -17,7 +17,6 @@ const FOLDER: &str = "/sys/devices/system/cpu";
 pub(crate) struct CpuMap {
     /// One more than the highest possible CPU number.
     pub nr_cpu_ids: u32,
-    /// Number of last-level caches.
     pub nr_llcs: u32,
     /// The cache of each CPU, counted from 0.
     pub llcs: Vec<u32>,
@@ -50,8 +49,8 @@ impl CpuMap {
     }
 
     /// Numbers caches densely, given an identifier of each CPU's cache. CPUs without identifier,
-    /// which are offline, get the first cache; so do those beyond the number of caches that the
-    /// scheduler has queues for.
+    /// which are offline, get the first cache. Caches beyond the number for which the scheduler has
+    /// queues share the numbers of the others, in turn.
     fn new(caches: impl Iterator<Item = Option<String>>) -> Self {
         let mut numbers = HashMap::new();
         let number = |cache: Option<String>| {

@@ -39,7 +39,7 @@ pub enum Line {
     Refilled(Change),
     /// A CPU that was throttled may run again.
     Served(Change),
-    /// The group after the last.
+    /// The group after the last change.
     End(State),
 }
 
@@ -51,27 +51,23 @@ pub struct State {
     pub sequence: u64,
     /// Number of possible CPUs.
     pub nr_cpus: u32,
-    /// Quota.
     pub quota_ns: u64,
-    /// Period.
     pub period_ns: u64,
-    /// Burst.
     pub burst_ns: u64,
     /// Runtime that a CPU takes from the pool at a time.
     pub slice_ns: u64,
-    /// Left in the pool.
+    /// Runtime left in the pool.
     pub pool_ns: u64,
     /// Start of the present period.
     pub boundary_ns: u64,
-    /// Usage of it that is booked so far.
+    /// Usage of the present period that is booked so far.
     pub period_usage_ns: u64,
-    /// CPUs that are throttled.
     pub nr_throttled_cpus: u32,
     /// Periods so far in which the group was active.
     pub nr_periods: u64,
-    /// Of those, ended throttled.
+    /// Periods of these that ended throttled.
     pub nr_throttled: u64,
-    /// Summed over CPUs; of a throttled CPU, once it may run again.
+    /// Time throttled, summed over CPUs; that of a CPU counts once it may run again.
     pub throttled_ns: u64,
     /// Periods whose usage exceeded the quota.
     pub nr_bursts: u64,
@@ -79,24 +75,23 @@ pub struct State {
     pub exceeded_ns: u64,
 }
 
-/// One change of it.
+/// One change of a group's bandwidth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Change {
     /// Sequence number. Lines of two CPUs may be printed in another order.
     pub sequence: u64,
-    /// When.
     pub when_ns: u64,
     /// The CPU; 0 for a refill by the timer.
     pub cpu: u32,
     /// Run time charged there.
     pub ran_ns: u64,
-    /// Rest of the runtime that the CPU took from the pool, before that; negative: a debt.
+    /// Rest of the runtime that the CPU took from the pool, before the change; negative: a debt.
     pub local_ns: i64,
-    /// Left in the pool afterwards.
+    /// Runtime left in the pool afterwards.
     pub pool_ns: u64,
     /// The last boundary that has passed.
     pub boundary_ns: u64,
-    /// Boundaries handled late, including this one.
+    /// Boundaries that were found to have passed, up to `boundary_ns`.
     pub refilled: u64,
     /// The CPU is throttled afterwards.
     pub throttled: bool,
@@ -142,7 +137,6 @@ fn state_of(group: &plimsoll_group, nr_cpus: u32) -> State {
     }
 }
 
-/// A trace that is being recorded.
 #[derive(Debug)]
 struct Recorder {
     objects: Objects,

@@ -3,11 +3,11 @@
 use plimsoll_engine::text_file::{FileError, Source};
 use toml::de::DeTable;
 
-/// For rules that matched processes.
+/// Hint for rules that matched processes.
 const PROCESSES: &str = "rules match cgroups and units; start the program with `plimsoll run`, or \
                          put it into a unit";
 
-/// Keys, with their table, and a hint for each.
+/// Keys that earlier versions had, with their table, and a hint for each.
 const KEYS: [(&str, &str); 5] = [
     (
         "mode",

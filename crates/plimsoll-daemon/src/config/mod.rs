@@ -34,11 +34,8 @@ pub(crate) use rule::PROCESS_GROUP;
 pub use rule::{Match, Rule};
 pub use rules::Rules;
 
-/// Path of the file, unless another is named.
 pub const PATH_DEFAULT: &str = "/etc/plimsoll/plimsoll.toml";
-/// The version of the file.
 const VERSION: &str = "1";
-/// Address of the metrics, unless the file says otherwise.
 const METRICS_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9464);
 /// Value that switches a setting off.
 const NONE: &str = "none";
@@ -55,10 +52,8 @@ pub enum EnforcerWanted {
     Cgroup,
 }
 
-/// The operator's configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// The backend that enforces the groups.
     pub enforcer: EnforcerWanted,
     /// Write a kernel file again after an external change, in place of reporting
     /// and leaving it.
@@ -107,10 +102,7 @@ impl Config {
         Self::of(&Source::read(path)?)
     }
 
-    /// Checks a text. `name` is for messages.
-    ///
-    /// # Errors
-    /// As [`Config::read`].
+    /// Checks a text, which error messages call `name`.
     pub fn parse(name: &str, text: &str) -> Result<Self, FileError> {
         Self::of(&Source::new(name, text))
     }
@@ -135,7 +127,6 @@ impl Config {
     }
 }
 
-/// The keys at the top of the file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct File {
@@ -165,7 +156,7 @@ struct Metrics {
     listen: Listen,
 }
 
-/// An address, or none.
+/// Address of the metrics; `None`: they are not served.
 struct Listen(Option<SocketAddr>);
 
 impl Default for Listen {
@@ -193,16 +184,12 @@ impl FromStr for Listen {
     }
 }
 
-/// The error of the TOML library at its place; at `start` where it names none.
+/// Converts an error of the TOML library; one that names no place is put at `start`.
 fn refused(source: &Source, start: usize, what: &str, error: &toml::de::Error) -> FileError {
     let place = error.span().map_or(start, |span| span.start);
     source.error(place, format!("{what}{}", error.message()))
 }
 
-/// Reads a table.
-///
-/// # Errors
-/// At the first key or value that is not allowed.
 fn read<T: DeserializeOwned>(source: &Source, table: Spanned<DeTable<'_>>) -> Result<T, FileError> {
     let start = table.span().start;
     let read = T::deserialize(toml::Deserializer::from(table));

@@ -3,34 +3,26 @@
 use globset::{Glob, GlobBuilder, GlobSet};
 use thiserror::Error;
 
-/// Why a text is no pattern. Reads on after the text.
+/// Reason why a text is no pattern. Messages print it behind the text.
 #[derive(Debug, Error)]
 pub enum PatternError {
-    /// It has no character.
     #[error("is empty")]
     Empty,
-    /// It is the path of the root cgroup.
     #[error("is the root, which has no limits")]
     Root,
-    /// It is a relative path, which no cgroup has.
     #[error("does not begin with a `/`")]
     Relative,
-    /// It ends as no cgroup's path does.
     #[error("ends in a `/`")]
     TrailingSlash,
-    /// It has an empty part, `.` or `..`, as no cgroup's path has.
     #[error("has an empty part, `.` or `..`, which no cgroup's path has")]
     NoPart,
-    /// It is a path, as no unit's name is.
     #[error("has a `/`, which no unit's name has; `cgroup` has patterns of paths")]
     PathOfUnit,
-    /// Its wildcards do not parse.
     #[error("is no pattern ({})", .0.kind())]
     Syntax(#[source] globset::Error),
 }
 
-/// Why parsed patterns cannot be compiled into one set: their automaton would
-/// take more than 10 MiB.
+/// Failure to compile the patterns into one set: their automaton would take more than 10 MiB.
 #[derive(Debug, Error)]
 #[error(
     "the patterns are too large together; allowed: about 20,000 short patterns with wildcards, \
@@ -40,9 +32,6 @@ pub struct TooLarge(#[from] globset::Error);
 
 /// Parses one pattern: `*` and `?` stop at a `/`, `**` does not. A backslash is itself, as in the
 /// names that systemd escapes (`app-x\x2dy.scope`); `[*]` is a star.
-///
-/// # Errors
-/// When it is empty, or its wildcards do not parse.
 pub(super) fn parse(text: &str) -> Result<Glob, PatternError> {
     if text.is_empty() {
         return Err(PatternError::Empty);
@@ -54,10 +43,7 @@ pub(super) fn parse(text: &str) -> Result<Glob, PatternError> {
         .map_err(PatternError::Syntax)
 }
 
-/// Parses the pattern of a cgroup's path.
-///
-/// # Errors
-/// As [`parse`], and when no cgroup below the root has such a path.
+/// Parses the pattern of a cgroup's path; refuses one that no cgroup below the root can match.
 pub(super) fn parse_cgroup(text: &str) -> Result<Glob, PatternError> {
     match text.strip_prefix('/') {
         None if !text.is_empty() => Err(PatternError::Relative),
@@ -68,10 +54,6 @@ pub(super) fn parse_cgroup(text: &str) -> Result<Glob, PatternError> {
     }
 }
 
-/// Parses the pattern of a unit's name.
-///
-/// # Errors
-/// As [`parse`], and when no unit has such a name.
 pub(super) fn parse_unit(text: &str) -> Result<Glob, PatternError> {
     if text.contains('/') {
         return Err(PatternError::PathOfUnit);
@@ -91,10 +73,6 @@ pub struct Patterns {
 }
 
 impl Patterns {
-    /// Compiles patterns.
-    ///
-    /// # Errors
-    /// When they are too large together.
     pub(super) fn new(globs: Vec<Glob>) -> Result<Self, TooLarge> {
         let set = GlobSet::new(&globs)?;
         Ok(Self { globs, set })
@@ -148,7 +126,7 @@ mod tests {
         assert!(patterns(&[r"app-x\x2d*.scope"]).match_text(name));
         assert!(patterns(&[r"app-[x]\*"]).match_text(name));
         assert!(patterns(&["a[*]b"]).match_text("a*b"));
-        // As a byte that is no UTF-8 is written.
+        // The character that stands for the byte 0xff, which is no UTF-8.
         assert!(patterns(&["/*"]).match_text("/\u{10ffff}"));
     }
 

@@ -20,20 +20,17 @@ use super::{gone, read};
 
 /// Prefix of the name of a group of a single process.
 pub(crate) const PROCESS_GROUP: &str = "pid-";
-/// What a pattern may be, for messages.
+/// Description of the allowed patterns, for messages.
 const PATTERNS_ALLOWED: &str =
     "a pattern, or a list of patterns, with * and ? for what may be anything";
 /// The keys of a group that are no knobs.
 const OTHER_KEYS: [&str; 3] = ["name", "match", "cpu-max"];
 
-/// One group of the file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rule {
-    /// Its name, unique in the file.
+    /// Unique in the file.
     pub name: String,
-    /// Cgroups that belong to it.
     pub matches: Match,
-    /// The desired knobs.
     pub knobs: Knobs,
 }
 
@@ -52,9 +49,9 @@ pub struct Match {
 }
 
 impl Match {
-    /// Patterns that overlap with the same pattern of another group, whichever
-    /// cgroups exist, each with its key. Where both keys are given, the overlap
-    /// depends on the cgroup.
+    /// Returns the patterns that alone decide the match, each with its key: another group with the
+    /// same pattern overlaps with this one, whichever cgroups exist. Where both keys are given, the
+    /// overlap depends on the cgroup, and nothing is returned.
     fn sole_patterns(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let of = |key, patterns, other: &Option<Patterns>| {
             let patterns: Option<&Patterns> = if other.is_none() { patterns } else { None };
@@ -81,7 +78,6 @@ fn cpu_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<CpuMax>,
     from_word(deserializer).map(Some)
 }
 
-/// Reads all groups.
 pub(super) fn read_all(
     source: &Source,
     groups: Option<Spanned<DeValue<'_>>>,
@@ -192,7 +188,7 @@ impl<'a> Group<'a> {
         if matches == Match::default() {
             return Err(self.error("match", "`` is empty; allowed: one or more of cgroup, unit"));
         }
-        // Those that are offline may come back, and then the file is right.
+        // A CPU that is offline may come back, and then the file is right.
         let checked = knobs
             .check()
             .and_then(|()| knobs.check_cpus(nr_cpus_present()));
@@ -204,7 +200,7 @@ impl<'a> Group<'a> {
         })
     }
 
-    /// The knobs with the kernel's own line in place of quota and burst.
+    /// Returns the knobs with quota and burst of the kernel's own line, if that is given.
     fn with_cpu_max(&self, knobs: Knobs, line: Option<CpuMax>) -> Result<Knobs, FileError> {
         let Some(line) = line else {
             return Ok(knobs);
@@ -227,7 +223,7 @@ impl<'a> Group<'a> {
         })
     }
 
-    /// The text of such an error names the knob itself.
+    /// Converts an error of a knob, whose text names the knob itself.
     fn knob_error(&self, error: &KnobError) -> FileError {
         let value = self.table.get(error.knob);
         let start = value.map_or(self.start, |value| value.span().start);
@@ -235,7 +231,7 @@ impl<'a> Group<'a> {
     }
 }
 
-/// An element of a list, which its text says.
+/// Element of a list, parsed from its text.
 struct Element<P>(P);
 
 impl<'de, P: FromStr<Err = String>> Deserialize<'de> for Element<P> {
@@ -282,7 +278,6 @@ fn not_allowed(key: &str, text: &str, error: &PatternError) -> String {
     format!("{key}: `{text}` {error}; allowed: {PATTERNS_ALLOWED}")
 }
 
-/// Reads a pattern, or a list of them.
 fn patterns<'de, D, P>(deserializer: D) -> Result<Option<Patterns>, D::Error>
 where
     D: Deserializer<'de>,

@@ -12,17 +12,12 @@ use super::rule::Rule;
 #[derive(Debug, Clone, Default)]
 pub struct Rules {
     rules: Vec<Rule>,
-    /// Patterns of paths.
     paths: PatternSet,
     /// Patterns of units, of groups that have no pattern of a path.
     units: PatternSet,
 }
 
 impl Rules {
-    /// Compiles the patterns of all groups.
-    ///
-    /// # Errors
-    /// When they are too large together.
     pub(super) fn new(rules: Vec<Rule>) -> Result<Self, TooLarge> {
         let (mut paths, mut units) = (Vec::new(), Vec::new());
         for (number, rule) in rules.iter().enumerate() {
@@ -79,7 +74,7 @@ impl PatternSet {
         })
     }
 
-    /// The rules of all patterns that match a text.
+    /// Returns the rules of all patterns that match a text; one may be there several times.
     fn matching(&self, text: &str) -> Vec<usize> {
         let patterns = self.set.matches(text);
         patterns
@@ -205,8 +200,8 @@ mod tests {
             assert_eq!(found, expected, "{path}");
             matched += found.len();
         }
-        // Of ten million pairs. Below `/user.slice` are two tenths of the paths,
-        // and a tenth of the rules wants a unit there.
+        // The groups looked at are few of the ten million pairs. Below `/user.slice` are two tenths
+        // of the paths, and a tenth of the rules wants a unit there.
         assert_eq!(matched, 19_990);
         assert_eq!(looked_at, matched + 100 * 2_000 - 1_000);
     }

@@ -61,7 +61,6 @@ fn a_file_with_a_version_is_enough() {
     assert_eq!(none.metrics, None);
 }
 
-/// A file with one group, whose match and knobs are given.
 fn group(rest: &str) -> String {
     format!("version = 1\n[[group]]\nname = \"g\"\n{rest}\n")
 }
@@ -183,7 +182,7 @@ fn keys_of_earlier_versions_are_refused_with_what_took_their_place() {
         let error = Config::parse("p.toml", &text).unwrap_err().to_string();
         assert_eq!(error, expected, "{text}");
     }
-    // In another table they are as unknown as any key.
+    // In another table such a key is as unknown as any other.
     let error = Config::parse("p.toml", "version = 1\nuser = 0").unwrap_err();
     assert!(
         error.to_string().contains("unknown field `user`"),
@@ -292,7 +291,6 @@ fn patterns_of_several_rules_may_overlap() {
 }
 
 proptest::proptest! {
-    /// No text makes the reader panic.
     #[test]
     fn no_text_makes_the_reader_panic(text in "\\PC*") {
         let _ = Config::parse("p.toml", &text);

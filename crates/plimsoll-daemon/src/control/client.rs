@@ -18,7 +18,6 @@ use thiserror::Error;
 use super::handles;
 use super::protocol::{Answer, Envelope, OPERATORS, REQUEST_BYTES_MAX, Request, VERSION};
 
-/// Maximum time that a client waits for an answer.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// Interval of checks of the daemon's process, while an answer is awaited.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -26,63 +25,44 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// is not enough: a debugger may stop it for a moment.
 const STOPPED_LOOKS: u32 = 2;
 
-/// Failure to get an answer.
 #[derive(Debug, Error)]
 pub enum ClientError {
-    /// The connection failed.
     #[error("the daemon at {path}: {failure}: {source}", path = path.display())]
     Failed {
-        /// The socket.
         path: PathBuf,
         /// The failed operation.
         failure: &'static str,
-        /// Its cause.
         source: io::Error,
     },
-    /// This user may not connect.
     #[error("{path}: permission denied; allowed: root and members of group `{OPERATORS}`, and everybody in a cgroup subtree that is delegated to them", path = path.display())]
     Denied {
-        /// The socket.
         path: PathBuf,
     },
-    /// The daemon ended or was restarted.
     #[error("the daemon at {path} has ended the connection; it may be restarting: try again", path = path.display())]
     Ended {
-        /// The socket.
         path: PathBuf,
-        /// It has not read the whole request, so it has done nothing.
+        /// The daemon has not read the whole request, so it has done nothing.
         is_unread: bool,
     },
-    /// The daemon did not answer in time.
     #[error("the daemon at {path} has not answered after {} s", after.as_secs(), path = path.display())]
     TooLate {
-        /// The socket.
         path: PathBuf,
-        /// The time that the client waited.
         after: Duration,
     },
-    /// The daemon is stopped by a signal, and cannot answer.
     #[error("the daemon at {path}, process {pid}, is stopped; `kill -CONT {pid}` continues it", path = path.display())]
     Stopped {
-        /// The socket.
         path: PathBuf,
-        /// Its process.
         pid: i32,
     },
-    /// The request is too long.
     #[error("the request is longer than {REQUEST_BYTES_MAX} bytes")]
     TooLong,
-    /// The answer cannot be parsed.
     #[error("the daemon at {path} gave an answer that this plimsoll cannot read ({problem}); the two may be of different versions: restart the daemon", path = path.display())]
     OtherLanguage {
-        /// The socket.
         path: PathBuf,
-        /// Mistake in the answer.
         problem: String,
     },
 }
 
-/// A connection to a daemon.
 pub struct Client {
     path: PathBuf,
     stream: BufReader<UnixStream>,
@@ -98,10 +78,7 @@ impl Client {
         Self::connect_within(path, ANSWER_WITHIN)
     }
 
-    /// The same, with another time to wait for each answer.
-    ///
-    /// # Errors
-    /// As of [`Client::connect`].
+    /// Connects as [`Client::connect`] does, with another time to wait for each answer.
     pub fn connect_within(path: &Path, within: Duration) -> Result<Option<Self>, ClientError> {
         let failed = |source: io::Error| match source.kind() {
             io::ErrorKind::WouldBlock => ClientError::TooLate {
@@ -135,18 +112,14 @@ impl Client {
         }
     }
 
-    /// Sends a request, and waits for the answer.
-    ///
-    /// # Errors
-    /// As of [`Client::ask_about`].
     pub fn ask(&mut self, request: &Request) -> Result<Answer, ClientError> {
         self.ask_about(request, None)
     }
 
-    /// Sends a request with the handle of its process or cgroup, and waits for the answer. It is
-    /// sent again if the daemon had disconnected this client and still listens, unless it may have
-    /// been carried out: a request that was not read was not, and one that changes nothing does no
-    /// harm.
+    /// Sends a request with the handle of its process or cgroup, and waits for the answer. If the
+    /// daemon has disconnected this client and still listens, the request is sent again, unless it
+    /// may have been carried out: one that was not read was not, and repeating one that changes
+    /// nothing does no harm.
     ///
     /// # Errors
     /// When no answer comes in time, or it cannot be parsed.
@@ -283,14 +256,13 @@ impl Client {
 }
 
 impl Client {
-    /// The daemon's process: the one that began to listen. `None`: it is not visible from here.
+    /// Returns the process that began to listen; `None`: it is not visible from here.
     #[must_use]
     pub fn pid(&self) -> Option<i32> {
         let peer = getsockopt(self.stream.get_ref(), PeerCredentials).ok()?;
         (peer.pid() > 0).then_some(peer.pid())
     }
 
-    /// The user of that process.
     #[must_use]
     pub fn uid(&self) -> Option<u32> {
         let peer = getsockopt(self.stream.get_ref(), PeerCredentials).ok()?;

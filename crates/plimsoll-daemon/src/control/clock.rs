@@ -10,14 +10,11 @@ const LOOK_AT_MANUAL: Duration = Duration::from_millis(2);
 /// The clock that deadlines are kept by. Clones show the same time.
 #[derive(Debug, Clone, Default)]
 pub enum Clock {
-    /// The machine's own.
     #[default]
     Monotonic,
     /// Time that only a test advances; see [`Clock::manual`].
     Manual {
-        /// Time at the start.
         start: Instant,
-        /// Nanoseconds since then.
         passed_ns: Arc<AtomicU64>,
     },
 }
@@ -40,7 +37,6 @@ impl Clock {
         }
     }
 
-    /// The present time.
     pub(super) fn now(&self) -> Instant {
         match self {
             Self::Monotonic => Instant::now(),
@@ -50,7 +46,7 @@ impl Clock {
         }
     }
 
-    /// Time to block for at most, until this time has passed on the clock.
+    /// Returns how long to block at most until `time` has passed on this clock.
     pub(super) fn block_for(&self, time: Duration) -> Duration {
         match self {
             Self::Monotonic => time,

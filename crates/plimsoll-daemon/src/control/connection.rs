@@ -30,7 +30,6 @@ struct Version {
     version: u32,
 }
 
-/// State of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doing {
     /// Nothing is outstanding on either side.
@@ -41,18 +40,17 @@ pub enum Doing {
     Answering,
 }
 
-/// One client.
 pub struct Connection {
     clock: Clock,
     stream: UnixStream,
     received: Vec<u8>,
-    /// Came with the bytes received.
+    /// Handle that came with the received bytes.
     handle: Option<OwnedFd>,
     unsent: Vec<u8>,
     sent: usize,
-    /// When its present state began.
+    /// Start of the present state.
     began: Instant,
-    /// When a byte was last sent or received.
+    /// Time at which a byte was last sent or received.
     moved: Instant,
     /// The connection ends after the unsent bytes.
     is_last: bool,
@@ -63,10 +61,6 @@ pub struct Connection {
 pub struct Ended;
 
 impl Connection {
-    /// A new client.
-    ///
-    /// # Errors
-    /// When the socket cannot be made to never block.
     pub fn new(stream: UnixStream, clock: Clock) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         let now = clock.now();
@@ -83,17 +77,14 @@ impl Connection {
         })
     }
 
-    /// The present time of its deadlines.
     pub fn now(&self) -> Instant {
         self.clock.now()
     }
 
-    /// The socket, to wait on.
     pub fn stream(&self) -> &UnixStream {
         &self.stream
     }
 
-    /// Its present state.
     pub fn doing(&self) -> Doing {
         if !self.unsent.is_empty() {
             Doing::Answering
@@ -104,17 +95,16 @@ impl Connection {
         }
     }
 
-    /// Memory of its unsent bytes.
+    /// Returns the memory, not the length, of the unsent bytes.
     pub fn unsent_bytes(&self) -> usize {
         self.unsent.capacity()
     }
 
-    /// Time since a byte was last sent or received.
     pub fn stalled_for(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.moved)
     }
 
-    /// Time since its answer was made, if it is being answered.
+    /// Returns the time since the answer was made, if the client is being answered.
     pub fn answered_for(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.began)
     }
@@ -124,7 +114,7 @@ impl Connection {
         self.doing() == Doing::Asking && self.received.contains(&b'\n')
     }
 
-    /// When it is disconnected unless it makes progress.
+    /// Returns the time at which the client is disconnected unless it makes progress.
     pub fn deadline(&self) -> Instant {
         match self.doing() {
             Doing::Idle => self.moved + ASK_WITHIN,
@@ -135,10 +125,6 @@ impl Connection {
         }
     }
 
-    /// Receives bytes.
-    ///
-    /// # Errors
-    /// When the client is gone.
     pub fn receive(&mut self) -> Result<(), Ended> {
         // Further requests stay in the socket until the client has read its answer.
         if self.is_last || self.doing() == Doing::Answering || self.has_request() {
@@ -158,7 +144,7 @@ impl Connection {
                 let end = piece[..length].iter().position(|byte| *byte == b'\n');
                 let is_alone = self.received.is_empty() && end.is_none_or(|end| end + 1 == length);
                 if handle.is_some() && !is_alone {
-                    // It would go with the wrong one.
+                    // The file would go with the wrong request.
                     self.refuse("a request with a file is sent by itself, its file first");
                     return Ok(());
                 }
@@ -269,7 +255,6 @@ fn is_passing(error: &io::Error) -> bool {
     )
 }
 
-/// Answers one line.
 fn answer_line(line: &[u8], handle: Option<OwnedFd>, handler: &dyn Handler) -> Answer {
     let refused = |why: String| {
         handler.unreadable();

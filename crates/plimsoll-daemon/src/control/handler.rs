@@ -4,12 +4,11 @@ use std::os::fd::OwnedFd;
 
 use super::protocol::{Answer, Request};
 
-/// Answers requests.
 pub trait Handler: Send + Sync {
     /// Answers a request, which may have come with the handle of its process or cgroup. Other
     /// clients wait meanwhile.
     fn answer(&self, request: Request, handle: Option<OwnedFd>) -> Answer;
 
-    /// A line was refused, because it is not a request.
+    /// Notes that a line was refused because it is not a request.
     fn unreadable(&self) {}
 }

@@ -22,37 +22,25 @@ use thiserror::Error;
 /// Handles that a message has room for. A request has one.
 const HANDLES_MAX: usize = 1;
 
-/// A process cannot be named.
 #[derive(Debug, Error)]
 pub enum HandleError {
-    /// There is none with that pid.
     #[error("{pid}: no such process")]
     NoProcess {
-        /// As asked.
         pid: i32,
     },
-    /// The number is that of a thread.
     #[error("{tid}: is a thread of process {process}; processes are limited as a whole")]
     Thread {
-        /// As asked.
         tid: i32,
-        /// The process that it belongs to.
         process: i32,
     },
-    /// The kernel gives no handle.
     #[error("{pid}: cannot open the process: {source}")]
     CannotOpen {
-        /// As asked.
         pid: i32,
-        /// Why, such as too many open files.
         source: io::Error,
     },
 }
 
 /// Opens a process, as this process's PID namespace numbers it.
-///
-/// # Errors
-/// When there is none, or it cannot be opened.
 pub fn of_process(pid: i32) -> Result<OwnedFd, HandleError> {
     // The library refuses negative numbers by a panic.
     let raw = Some(pid).filter(|pid| *pid > 0).and_then(Pid::from_raw);
@@ -69,10 +57,6 @@ pub fn of_process(pid: i32) -> Result<OwnedFd, HandleError> {
     })
 }
 
-/// Opens the folder of a cgroup.
-///
-/// # Errors
-/// As of `open(2)`.
 pub fn of_cgroup(folder: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(open(folder, flags, Mode::empty())?)
@@ -90,7 +74,7 @@ pub(super) fn send(
         control.push(SendAncillaryMessage::ScmRights(handle.as_slice()));
     }
     let pieces = [IoSlice::new(bytes)];
-    // As `write_all` does for the rest.
+    // A signal is retried, as `write_all` does for the rest.
     let sent = retry_on_intr(|| sendmsg(stream, &pieces, &mut control, SendFlags::NOSIGNAL));
     Ok(sent?)
 }
@@ -98,13 +82,12 @@ pub(super) fn send(
 /// Bytes that were received at once, with their handle.
 pub(super) struct Received {
     pub length: usize,
-    /// The last of those that came with the bytes.
+    /// The last handle that came with the bytes.
     pub handle: Option<OwnedFd>,
-    /// A handle came that this process cannot have, such as with too many open files.
+    /// Whether a handle came that this process cannot take, such as with too many open files.
     pub is_cut: bool,
 }
 
-/// Receives bytes with their handle.
 pub(super) fn receive(stream: impl AsFd, bytes: &mut [u8]) -> io::Result<Received> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDLES_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

@@ -15,9 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::EnforcerWanted;
 use crate::state::{Group, State};
 
-/// The version of requests and answers.
 pub const VERSION: u32 = 5;
-/// Maximum length of a request.
 pub const REQUEST_BYTES_MAX: usize = 64 * 1024;
 /// Maximum length of the description of a command; the rest is cut off.
 pub const SUBJECT_CHARS_MAX: usize = 1024;
@@ -26,24 +24,21 @@ pub const SOCKET: &str = "control.sock";
 /// Group whose members may connect to root's owner: the group of its socket.
 pub const OPERATORS: &str = "plimsoll";
 
-/// A request with its version.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Envelope {
     /// `VERSION`.
     pub version: u32,
-    /// The request.
     pub request: Request,
 }
 
-/// Requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
     /// Read the state.
     Show {
-        /// Only this: the name of a group, the path of a cgroup with a `/` in
-        /// front, or the number of a process whose pidfd comes with the request.
+        /// The only target to show: the name of a group, the path of a cgroup with a `/` in front,
+        /// or the number of a process whose pidfd comes with the request.
         #[serde(default)]
         target: Option<String>,
         /// With the plan of each group, and the counts of each CPU.
@@ -53,22 +48,21 @@ pub enum Request {
     /// Read the state of one group with details, and with the usage rates of its tasks if it
     /// has a cap.
     Tasks {
-        /// As of `show`.
+        /// A target as of [`Request::Show`].
         target: String,
     },
     /// Lay knobs over those of the file.
     Set(Box<Set>),
     /// Remove knobs that were `set`: the file applies again.
     Reset {
-        /// As of `show`.
+        /// A target as of [`Request::Show`].
         target: String,
     },
-    /// Make a group for a process that is about to start a command, and move it there: that of the
-    /// pidfd that comes with the request. The group ends with its processes.
+    /// Make a group for a process that is about to start a command, and move the process there. Its
+    /// pidfd comes with the request. The group ends with its processes.
     Run(Box<Run>),
     /// End a group of `run`, and read its usage.
     End {
-        /// The group's name.
         name: String,
         /// Put its processes back although some still run.
         release: bool,
@@ -78,7 +72,6 @@ pub enum Request {
         /// False: off. True: the file decides.
         enabled: bool,
     },
-    /// Read the configuration file again.
     Reload,
     /// Read the owner's own state, as text for people.
     Debug,
@@ -87,7 +80,6 @@ pub enum Request {
 }
 
 impl Request {
-    /// Returns whether it only reads.
     #[must_use]
     pub fn changes_nothing(&self) -> bool {
         matches!(self, Self::Show { .. } | Self::Tasks { .. } | Self::Debug)
@@ -112,7 +104,6 @@ impl Request {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Choice {
-    /// The kernel interface to use.
     #[serde(default)]
     pub enforcer: EnforcerWanted,
     /// Continue without knobs that cannot be enforced.
@@ -123,47 +114,38 @@ pub struct Choice {
     pub dry_run: bool,
 }
 
-/// Knobs for a target.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Set {
-    /// As of `show`; a cgroup or a process that is in no group gets one.
+    /// A target as of [`Request::Show`]; a cgroup or a process that is in no group gets one.
     pub target: String,
-    /// The desired knobs.
     pub knobs: Knobs,
-    /// Enforcer and strictness.
     #[serde(default)]
     pub choice: Choice,
 }
 
-/// A group for a command.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
-    /// The group's name.
     pub name: String,
     /// Whether `-` and the pid of the process, as the owner sees it, are appended to the name.
     #[serde(default)]
     pub is_numbered: bool,
     /// The command, for people: up to [`SUBJECT_CHARS_MAX`] characters of it.
     pub subject: String,
-    /// The desired knobs.
     pub knobs: Knobs,
-    /// Enforcer and strictness.
     #[serde(default)]
     pub choice: Choice,
 }
 
-/// Answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
-    /// To `show`.
+    /// To `show` and `tasks`.
     State(Box<State>),
-    /// To `set`, `reset`, `run` and `end`: the groups as they are now, or as
-    /// they would be.
+    /// To `set`, `reset`, `run` and `end`: the groups as they are now, or as they would be. To
+    /// `burst`: no groups.
     Groups {
-        /// The groups.
         groups: Vec<Group>,
         /// Warnings for people, a line each.
         #[serde(default)]
@@ -171,7 +153,6 @@ pub enum Answer {
     },
     /// To `reload`.
     Reloaded {
-        /// The file.
         config: PathBuf,
         /// Groups of the file.
         rules: usize,

@@ -26,11 +26,10 @@ use super::connection::{Connection, Doing, Ended};
 use super::handler::Handler;
 use super::protocol::OPERATORS;
 
-/// The thread that answers clients; a panic in answering one ends there.
+/// Name of the thread that answers clients; a panic in it does not end the daemon.
 pub const THREAD: &str = "control";
 /// Maximum number of clients; more wait until they are accepted.
 pub const CLIENTS_MAX: usize = 64;
-/// Clients that wait to be accepted.
 const WAITING_CLIENTS_MAX: i32 = 1024;
 /// Maximum memory of unread answers, beside one answer.
 const UNSENT_BYTES_MAX: usize = 12 << 20;
@@ -41,21 +40,15 @@ const READ_WHILE_OTHERS_WAIT: Duration = Duration::from_secs(5);
 /// Interval of attempts to accept without room, or after an error such as no file descriptor.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// Failure to listen.
 #[derive(Debug, Error)]
 pub enum ServerError {
-    /// Another daemon listens.
     #[error("{path}: another daemon listens there", path = path.display())]
     Taken {
-        /// The socket.
         path: PathBuf,
     },
-    /// The socket cannot be made.
     #[error("{path}: cannot listen: {source}", path = path.display())]
     CannotListen {
-        /// The socket.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
 }
@@ -82,9 +75,6 @@ impl Server {
     }
 
     /// Does the same as [`Server::bind`], with deadlines by a clock.
-    ///
-    /// # Errors
-    /// When another daemon listens there, or the folder is not writable.
     pub fn bind_with_clock(
         path: &Path,
         handler: Arc<dyn Handler>,
@@ -137,7 +127,7 @@ impl Server {
             return;
         };
         if identity(&self.path).is_ok_and(|found| found == self.identity) {
-            // It may be gone already.
+            // The file may be gone already.
             let _ = fs::remove_file(&self.path);
         }
         drop(self.stop.take());
@@ -178,7 +168,7 @@ fn make_socket(path: &Path) -> io::Result<(UnixListener, (u64, u64), Option<Stri
 }
 
 /// Lets this user connect, and the members of the operators' group if the owner is root's. Returns
-/// the reason why those of a group that is there cannot connect.
+/// the reason why the members cannot connect although there is such a group.
 fn restrict(path: &Path) -> io::Result<Option<String>> {
     let given = match geteuid().is_root() {
         true => give_to_operators(path),
@@ -190,7 +180,7 @@ fn restrict(path: &Path) -> io::Result<Option<String>> {
     Ok(given.err().map(problem))
 }
 
-/// Returns whether there is such a group.
+/// Gives the socket to the operators' group; returns false if there is no such group.
 fn give_to_operators(path: &Path) -> io::Result<bool> {
     match Group::from_name(OPERATORS) {
         Ok(Some(group)) => chown(path, None, Some(group.gid.as_raw())).map(|()| true),
@@ -201,9 +191,6 @@ fn give_to_operators(path: &Path) -> io::Result<bool> {
 }
 
 /// Serves one client alone until it is gone or takes too long.
-///
-/// # Errors
-/// When the socket cannot be used at all.
 pub fn serve(stream: UnixStream, handler: &dyn Handler) -> io::Result<()> {
     let mut client = Connection::new(stream, Clock::default())?;
     loop {
@@ -221,7 +208,6 @@ pub fn serve(stream: UnixStream, handler: &dyn Handler) -> io::Result<()> {
     }
 }
 
-/// The events to wait for.
 fn events(client: &Connection) -> PollFlags {
     match client.doing() {
         Doing::Answering => PollFlags::POLLOUT,
@@ -240,7 +226,7 @@ fn timeout(time: Duration) -> PollTimeout {
         .unwrap_or(PollTimeout::MAX)
 }
 
-/// Waits. A signal ends that early, with nothing ready.
+/// Waits for an event. A signal ends the wait early, with nothing ready.
 fn poll_unless_interrupted(files: &mut [PollFd], time: PollTimeout) -> io::Result<()> {
     match poll(files, time) {
         Ok(_) | Err(Errno::EINTR) => Ok(()),
@@ -277,14 +263,13 @@ fn turn(
     client.check_deadline(client.now())
 }
 
-/// State of the thread.
 struct Service {
     clock: Clock,
     listener: UnixListener,
     stopped: UnixStream,
     handler: Arc<dyn Handler>,
     clients: Vec<Connection>,
-    /// No client is accepted before.
+    /// Time before which no client is accepted.
     accept_after: Option<Instant>,
 }
 
@@ -319,7 +304,6 @@ impl Service {
         }
     }
 
-    /// Waits until there is something to do.
     fn wait(&self) -> io::Result<Ready> {
         let now = self.clock.now();
         let hears = !self.is_full() && self.accept_after.is_none_or(|at| at <= now);
@@ -348,7 +332,7 @@ impl Service {
         self.clients.len() >= CLIENTS_MAX
     }
 
-    /// When the next client has to be served without an event of its own.
+    /// Returns the time at which the next client has to be served without an event of its own.
     fn due(&self, now: Instant) -> Instant {
         let is_laden = self.is_laden();
         let mut due = now + PATIENCE;
@@ -365,17 +349,15 @@ impl Service {
         due
     }
 
-    /// Memory of unread answers.
     fn unsent_bytes(&self) -> usize {
         self.clients.iter().map(Connection::unsent_bytes).sum()
     }
 
-    /// Whether the unread answers exceed their limit.
     fn is_laden(&self) -> bool {
         self.unsent_bytes() > UNSENT_BYTES_MAX
     }
 
-    /// Serves all clients with bytes to receive or to send.
+    /// Serves each client in turn, and drops those that are gone.
     fn serve_all(&mut self, ready: &[bool]) {
         let mut ready = ready.iter();
         let mut unsent = self.unsent_bytes();
@@ -416,7 +398,6 @@ impl Service {
         poll(&mut files, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
     }
 
-    /// Accepts waiting clients, while there is room.
     fn accept_some(&mut self) {
         self.accept_after = None;
         while !self.is_full() {
@@ -438,7 +419,6 @@ impl Service {
     }
 }
 
-/// Result of [`Service::wait`].
 struct Ready {
     stopped: bool,
     listener: bool,

@@ -23,7 +23,7 @@ const SCHEDULER_STATES: [&str; 3] = ["running", "loading", "down"];
 
 /// The state as OpenMetrics 1.0 text, which ends with `# EOF`.
 ///
-/// Every metric is described, also if nothing here has it.
+/// Every metric is described, even if the state has no value for it.
 #[must_use]
 pub fn openmetrics(state: impl Into<Arc<State>>) -> String {
     let mut registry = Registry::with_prefix(PREFIX);
@@ -162,13 +162,13 @@ fn enforcer_name(kind: EnforcerKind) -> &'static str {
     }
 }
 
-/// Labels that identify a group.
 type GroupLabels<'a> = Vec<(&'static str, Cow<'a, str>)>;
 
 /// The groups, each with its labels. The name is a label only where another group has the same
 /// group and cgroup.
 fn labelled(groups: &[Group]) -> Vec<(GroupLabels<'_>, &Group)> {
-    // Compared as it is shown: a byte that is no UTF-8 looks like its number as a text.
+    // The cgroup is compared as it is shown: a byte that is no UTF-8 looks like its number as a
+    // text.
     fn shown(group: &Group) -> (&str, Cow<'_, str>) {
         (&group.group, printable(&group.cgroup).into())
     }

@@ -103,7 +103,6 @@ const fn gauge<T>(
     }
 }
 
-/// In seconds.
 pub(super) fn seconds_of(usec: u64) -> f64 {
     usec as f64 / 1e6
 }
@@ -156,7 +155,6 @@ fn scheduler(state: &State) -> Option<&SchedulerSample> {
     state.scheduler.as_ref()
 }
 
-/// Metrics of each group.
 #[rustfmt::skip] // One metric is easier to find by its name at the start of a line.
 pub(super) const OF_GROUPS: &[Family<Group>] = &[
     gauge("group_applied", NO_UNIT, "1 if the group is applied, 0 if it is not",

@@ -32,7 +32,6 @@ impl Text {
     }
 }
 
-/// Texts that are being sent.
 #[derive(Debug, Default)]
 pub(super) struct Texts {
     /// Each with the time at which it was made, the oldest first.
@@ -61,10 +60,8 @@ impl Texts {
     }
 }
 
-/// Body of a reply.
 #[derive(Debug)]
 pub(super) enum Reply {
-    /// A short text.
     Short(Option<Bytes>),
     /// No body, and the length of the text is not known.
     HeadOnly,
@@ -78,7 +75,6 @@ impl Reply {
     }
 }
 
-/// The client was too slow.
 #[derive(Debug, thiserror::Error)]
 #[error("the text was dropped before the client had read it")]
 pub(super) struct CutOff;

@@ -21,16 +21,15 @@ use tokio::time::{sleep, timeout};
 
 use super::reply::{Reply, Texts};
 
-/// The thread that serves metrics; a panic in serving them ends there.
+/// Name of the thread that serves metrics; a panic in it does not end the daemon.
 pub const THREAD: &str = "metrics";
 /// Connections at once. For another one, the oldest is closed, so that idle
 /// clients cannot keep Prometheus out.
 const MAX_CONNECTIONS: usize = 32;
 
-/// Between attempts to accept when the kernel has no file descriptor left.
+/// Time between attempts to accept when the kernel has no file descriptor left.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
-/// Of a request's head.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 const MAX_HEADERS: usize = 64;
 
@@ -42,14 +41,14 @@ const INDEX: &str = "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"ut
 /// Makes the text that is served.
 type Render = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// Times that a client has.
+/// Time limits for a client.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// For a request's head, and how long a connection may be idle.
+    /// For a request's head, and for an idle connection.
     pub head: Duration,
     /// For all requests of a connection; then it ends after the present one.
     pub connection: Duration,
-    /// For the present one.
+    /// For the present reply, once the time for the connection is over.
     pub last_reply: Duration,
 }
 
@@ -70,7 +69,7 @@ impl Default for Limits {
 #[derive(Debug)]
 pub struct MetricsServer {
     local_addr: SocketAddr,
-    /// Dropped to stop.
+    /// Dropped to stop the thread.
     running: Option<oneshot::Sender<Infallible>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -82,17 +81,11 @@ impl MetricsServer {
     /// `render` is called by the server's thread, never twice at a time, and
     /// not more than once a second while a text is still being sent. While it
     /// runs no client is served, so it should not wait for long.
-    ///
-    /// # Errors
-    /// When the address cannot be listened on, or there is no thread to be had.
     pub fn start(address: SocketAddr, render: Render) -> io::Result<Self> {
         Self::start_with_limits(address, render, Limits::default())
     }
 
     /// Does the same as [`MetricsServer::start`], with other limits for clients.
-    ///
-    /// # Errors
-    /// When the address cannot be listened on, or there is no thread to be had.
     pub fn start_with_limits(
         address: SocketAddr,
         render: Render,
@@ -124,7 +117,6 @@ impl MetricsServer {
         })
     }
 
-    /// Address that it listens on.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
@@ -186,7 +178,6 @@ async fn converse(stream: TcpStream, service: Arc<Service>) {
     }
 }
 
-/// Answers requests.
 struct Service {
     render: Render,
     limits: Limits,

@@ -12,7 +12,7 @@ impl Service {
         }
     }
 
-    /// Audits all of them now, also those whose events are not read yet.
+    /// Audits all groups with external changes now, including those whose events are not read yet.
     pub(super) fn audit_all(&mut self) {
         self.follow_cgroups_now();
         for name in self.external.pending_groups() {
@@ -58,7 +58,6 @@ impl Service {
         }
     }
 
-    /// Ends the respect for external values of all groups.
     pub(super) fn end_all_respect(&mut self) {
         for name in self.external.take_respected() {
             self.rewrite(&name);

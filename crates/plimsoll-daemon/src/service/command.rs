@@ -14,7 +14,7 @@ use crate::state::Origin;
 pub(super) struct Command {
     /// The first process.
     pub pid: i32,
-    /// Its start time, which tells it from a later process with the same pid.
+    /// Start time of the first process, which tells it from a later one with the same pid.
     pub start_time: u64,
     /// Command line, for people.
     pub subject: String,
@@ -33,12 +33,12 @@ pub(super) struct Command {
 }
 
 impl Command {
-    /// Whether its first process still runs.
+    /// Returns whether the first process still runs, and its pid was not reused.
     pub fn lives(&self) -> bool {
         lives((self.pid, self.start_time))
     }
 
-    /// The processes that run in its cgroup, or were there at the last clean stop.
+    /// Returns the running processes that are in the cgroup, or were there at the last clean stop.
     pub fn running_members(&self) -> Vec<(i32, u64)> {
         let mut members = processes_below(&self.folder);
         members.extend(&self.members);
@@ -50,7 +50,6 @@ impl Command {
         members
     }
 
-    /// The desired state of its group.
     pub fn desired(&self, name: &str) -> Desired {
         Desired {
             group: name.to_owned(),

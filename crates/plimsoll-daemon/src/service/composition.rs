@@ -29,13 +29,11 @@ pub struct Service {
 }
 
 impl Service {
-    /// Sends requests to this service.
     #[must_use]
     pub fn handle(&self) -> Handle {
         self.inbox.handle()
     }
 
-    /// The configuration in force.
     #[must_use]
     pub fn config(&self) -> &Config {
         self.file.config()

@@ -9,7 +9,6 @@ use crate::state::Origin;
 /// Kind of a group's cgroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum GroupKind {
-    /// A foreign cgroup.
     Foreign,
     /// An own cgroup, for a command or a process.
     Command {
@@ -18,7 +17,6 @@ pub(super) enum GroupKind {
     },
 }
 
-/// Desired state of one group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Desired {
     /// The group of the file that it belongs to, or its own name.
@@ -27,9 +25,9 @@ pub(super) struct Desired {
     pub kind: GroupKind,
     /// Merged from file and command line.
     pub knobs: Knobs,
-    /// Its command, for people.
+    /// The command, for people.
     pub subject: String,
-    /// Go on without what cannot be enforced.
+    /// Go on without knobs that cannot be enforced.
     pub best_effort: bool,
     /// The BPF scheduler enforces its knobs; else stock knobs do.
     pub is_scheduled: bool,
@@ -38,7 +36,6 @@ pub(super) struct Desired {
 }
 
 impl Desired {
-    /// The kernel interface that enforces it.
     pub fn enforcer(&self) -> EnforcerKind {
         if self.is_scheduled {
             EnforcerKind::SchedExt

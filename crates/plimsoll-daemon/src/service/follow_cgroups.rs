@@ -78,7 +78,7 @@ impl Service {
         if self.table.get(name).is_some_and(is_own) {
             let shown = self.enforcement.enforcer().shown_path(name);
             if shown.is_ok_and(|shown| shown == place) {
-                // Undoes the rest of it, such as nice levels.
+                // Undoes the rest of the group, such as nice levels.
                 let _ = self.enforcement.enforcer().remove(name);
                 self.table.removed(name);
                 self.table.mark_pending(name);

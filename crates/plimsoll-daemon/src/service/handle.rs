@@ -16,9 +16,7 @@ use crate::state::State;
 /// Maximum time that a client waits for an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 
-/// Message to the service.
 pub(super) enum Message {
-    /// A client's request.
     Ask {
         request: Request,
         handle: Option<OwnedFd>,
@@ -26,22 +24,19 @@ pub(super) enum Message {
     },
     /// Request of the state, for the metrics.
     State { reply: SyncSender<State> },
-    /// Reads the configuration again.
     Reload,
-    /// Opens or closes a problem for the operator.
+    /// Opens a problem for the operator; `None` closes it.
     Problem {
         about: &'static str,
         problem: Option<String>,
     },
-    /// The guard that was asked for.
+    /// Result of [`Handle::load_guard`].
     Guard(Attached),
     /// Lines of the enforcer for the log.
     Reports(Vec<String>),
-    /// Ends the service.
     Stop { leaves_groups: bool },
 }
 
-/// Queue of messages.
 pub(super) struct Inbox {
     receiver: Receiver<Message>,
     handle: Handle,
@@ -69,12 +64,10 @@ impl Inbox {
         self.handle.clone()
     }
 
-    /// Waits for the next message, if it comes in time.
     pub fn next_within(&self, time: Duration) -> Option<Message> {
         self.receiver.recv_timeout(time).ok()
     }
 
-    /// Takes all messages.
     pub fn take(&self) -> Vec<Message> {
         // Before the queue is read: a message in between wakes the service again. The read
         // fails if nothing woke it, which is fine.
@@ -97,7 +90,6 @@ impl Handle {
         sent
     }
 
-    /// Has the configuration read again.
     pub fn reload(&self) {
         self.send(Message::Reload);
     }
@@ -108,7 +100,6 @@ impl Handle {
         self.send(Message::Problem { about, problem });
     }
 
-    /// Logs lines of the enforcer.
     pub(super) fn report(&self, messages: Vec<String>) {
         self.send(Message::Reports(messages));
     }
@@ -124,7 +115,6 @@ impl Handle {
         }
     }
 
-    /// Ends the service.
     pub fn stop(&self) {
         self.send(Message::Stop {
             leaves_groups: false,

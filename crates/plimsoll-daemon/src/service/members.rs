@@ -41,7 +41,7 @@ pub(super) fn cgroup_of(hierarchy: &Hierarchy, pid: i32) -> Option<PathBuf> {
     let start_time = tasks::start_time(pid)?;
     let kind = tasks::kind(pid);
     let cgroup = hierarchy.cgroup_of(pid).ok()?;
-    // Both are of one process only if no other has its pid by now.
+    // Kind and cgroup are of one process only if no other has its pid by now.
     let is_of_one = kind == Some(Kind::Process) && lives((pid, start_time));
     is_of_one.then(|| Path::new("/").join(cgroup))
 }
@@ -104,7 +104,7 @@ mod tests {
         let Some(hierarchy) = hierarchy() else { return };
         let mut child = Command::new("true").spawn().unwrap();
         let pid = child.id().cast_signed();
-        // It is not waited for yet.
+        // The child is not waited for yet: it becomes a zombie.
         wait_until("it has ended", || cgroup_of(&hierarchy, pid).is_none());
         assert!(tasks::start_time(pid).is_some(), "it is still to be seen");
         child.wait().unwrap();

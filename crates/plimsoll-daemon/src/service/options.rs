@@ -15,14 +15,12 @@ use crate::config::EnforcerWanted;
 use crate::log::Log;
 use crate::state::GuardCounts;
 
-/// An owner without a configuration file ends this long after its last group, and any owner's guard
-/// is detached so long after the last batch group: a script that runs one command after another has
-/// one owner, and one guard.
+/// Time after its last group at which an owner without a configuration file ends, and after the
+/// last batch group at which any owner's guard is detached: a script that runs one command after
+/// another has one owner, and one guard.
 pub const LINGER: Duration = Duration::from_secs(2);
 
-/// A freshly started enforcer.
 pub struct Enforcing {
-    /// The enforcer.
     pub enforcer: Box<dyn Enforcer>,
     /// The BPF scheduler enforces groups whose client has no choice; else stock knobs do.
     pub is_scheduled: bool,
@@ -30,10 +28,10 @@ pub struct Enforcing {
     pub left_behind: UndoReport,
 }
 
-/// A guard that is attached: it has the kernel's fair class look again where that runs batch work
+/// An attached guard: it has the kernel's fair class look again where the class runs batch work
 /// before normal work. Dropping it detaches it.
 pub trait Guard: Send {
-    /// Looks and wake-ups since it was attached.
+    /// Returns the looks and wake-ups since the guard was attached.
     fn counts(&self) -> GuardCounts;
 }
 
@@ -45,7 +43,7 @@ pub type LoadGuard = Box<dyn FnOnce() -> Attached + Send>;
 
 /// Starts enforcers and the guard: what differs between builds.
 pub trait Starter: Send {
-    /// Returns what attaches the guard, or says why this host or this build has none.
+    /// Returns a function that attaches the guard, or says why this host or this build has none.
     fn guard(&self) -> LoadGuard;
 
     /// Starts the enforcer that the operator wants, or the best one of the host.
@@ -63,23 +61,18 @@ pub trait Starter: Send {
     /// Chooses whether the scheduler enforces a group; else stock knobs do.
     ///
     /// # Errors
-    /// When this host cannot run the wanted one; it says why.
+    /// When this host cannot run the wanted enforcer; the error says why.
     fn choose(&self, wanted: EnforcerWanted) -> plimsoll_engine::Result<bool>;
 }
 
-/// Parameters of a service.
 pub struct Options {
     /// The configuration file; `None`: the owner has none, serves the clients that come, and
     /// ends [`LINGER`] after the last group.
     pub config: Option<PathBuf>,
-    /// The folder of journals and the socket.
     pub runtime: RuntimeFolder,
-    /// The cgroups of the host.
     pub hierarchy: Arc<Hierarchy>,
-    /// Starts enforcers.
     pub starter: Box<dyn Starter>,
     /// Called while control loop and service are alive.
     pub heartbeat: Heartbeat,
-    /// Receives log lines.
     pub log: Arc<Log>,
 }

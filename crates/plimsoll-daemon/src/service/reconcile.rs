@@ -29,7 +29,6 @@ fn selector(name: &str, desired: &Desired) -> Selector {
 }
 
 impl Service {
-    /// Applies all pending groups.
     pub(super) fn reconcile(&mut self) {
         self.table.merge_demand();
         self.follow_machine();
@@ -69,8 +68,8 @@ impl Service {
         Ok(())
     }
 
-    /// Hands the machine's policy over with the bandwidth slice of the configuration. A failure is a
-    /// problem for the operator and not fatal: the groups' limits hold nevertheless.
+    /// Hands the machine's policy over with the bandwidth slice of the configuration. A failure is
+    /// a problem for the operator and not fatal: the groups' limits hold nevertheless.
     fn follow_machine(&mut self) {
         if let Err(error) = self.set_machine(self.config().bandwidth_slice) {
             self.notices

@@ -115,7 +115,7 @@ impl Service {
         Ok(())
     }
 
-    /// Applies all groups, which a new enforcer adopts, and undoes what none of them needs.
+    /// Applies all groups, which the enforcer adopts, and undoes the changes that no group needs.
     fn adopt_groups(&mut self) {
         self.reconcile();
         let left = self.enforcement.enforcer().finish_adoption();

@@ -17,7 +17,6 @@ use crate::state::{Daemon, Group, Machine, State};
 /// Groups that are read under one lock of the enforcer, for which the control loop waits.
 const CHUNK: usize = 16;
 
-/// Reading of one group.
 struct Seen {
     sample: Option<Sample>,
     shown: Option<PathBuf>,
@@ -32,7 +31,6 @@ fn clock_usec(clock: ClockId) -> u64 {
     clock_gettime(clock).map_or(0, |time| usec(Duration::from(time)))
 }
 
-/// Resident memory of this process.
 fn resident_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = text.split_whitespace().nth(1);
@@ -82,7 +80,6 @@ impl Service {
         text
     }
 
-    /// Groups by their names, as they are now.
     pub(super) fn groups(&self, names: &[String], details: bool) -> Vec<Group> {
         let mut groups = Vec::with_capacity(names.len());
         for chunk in names.chunks(CHUNK) {
@@ -155,7 +152,7 @@ impl Service {
             false => applied.clone(),
         };
         if !self.burst_enabled() {
-            // Desired still, though no burst is applied.
+            // The burst is desired still, though none is applied.
             knobs.burst = desired.knobs.burst;
         }
         knobs
@@ -221,7 +218,6 @@ impl Service {
         }
     }
 
-    /// CPU time of each batch group.
     fn batch_usage(&self) -> BTreeMap<String, u64> {
         let batch = self.table.entries().filter(|(_, entry)| {
             let applied = entry.applied.as_ref();

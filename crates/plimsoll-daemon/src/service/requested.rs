@@ -13,7 +13,7 @@ use super::command::Command;
 
 /// Characters of a name that a renamed group keeps.
 const NAME_STEM_CHARS: usize = 40;
-/// Name of the file in the runtime folder.
+/// In the runtime folder.
 const FILE: &str = "requested.json";
 
 /// Knobs of `set`.
@@ -22,12 +22,11 @@ pub(super) struct Override {
     pub knobs: Knobs,
     #[serde(default)]
     pub best_effort: bool,
-    /// As [`Command::is_scheduled`].
+    /// Choice as of [`Command::is_scheduled`].
     #[serde(default)]
     pub is_scheduled: bool,
 }
 
-/// All requests of clients.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Requested {
     /// Keyed by the name of a group of the file, or the path of a foreign cgroup.

@@ -15,7 +15,8 @@ use super::parts::GuardSwitch;
 const ATTACH_MAX: Duration = Duration::from_secs(5);
 
 impl Service {
-    /// Runs until the service is stopped, and restores all groups, or leaves them to the next owner.
+    /// Runs until the service is stopped, and restores all groups, or leaves them to the next
+    /// owner.
     pub fn run(mut self) -> UndoReport {
         while !self.lifetime.is_ending() {
             self.enforcement.shared().service_is_alive();
@@ -32,7 +33,6 @@ impl Service {
         self.end()
     }
 
-    /// Waits until there is something to do.
     fn wait(&self) {
         if self.table.has_pending() {
             return;
@@ -52,7 +52,7 @@ impl Service {
         // Rounded up: woken earlier, the loop would find nothing due and wait again.
         let wait = due.saturating_duration_since(now).as_millis() + 1;
         let wait = PollTimeout::try_from(wait.min(1_000)).unwrap_or(PollTimeout::ZERO);
-        // A signal interrupts it; the loop goes round once more.
+        // A signal interrupts the wait; the loop goes round once more.
         let _ = poll(&mut fds, wait);
     }
 
@@ -111,15 +111,15 @@ impl Service {
         if let Some(load) = load {
             self.inbox.handle().load_guard(load);
         }
-        // The plan of a group of the scheduler does not check that the host allows it.
+        // The plan of a group of the scheduler does not check that the host allows the tuning.
         let is_wanted =
             is_of_fair_class && self.table.wants_tuning() && self.enforcement.may_tune_host();
         self.tuning.follow(is_wanted, &mut self.notices);
     }
 
     /// Detaches the guard, also one that is just being attached: it may have moved a task, and the
-    /// process must not end before that is free. If it takes too long, the task is on record for the
-    /// next owner.
+    /// process must not end before the task is free again. If that takes too long, the task is on
+    /// record for the next owner.
     fn detach_guard(&mut self) {
         while self.guard.is_attaching()
             && let Some(message) = self.inbox.next_within(ATTACH_MAX)

@@ -26,7 +26,6 @@ impl Service {
         self.table.set_desired(path, desired);
     }
 
-    /// Updates the desired state of all foreign cgroups.
     pub(super) fn request_all_cgroups(&mut self) {
         for path in self.cgroups.paths() {
             self.request_cgroup(&path);
@@ -82,7 +81,6 @@ impl Service {
         desired
     }
 
-    /// The desired state of a command's group.
     pub(super) fn desired_of_command(&self, name: &str, command: &Command) -> Desired {
         Desired {
             is_scheduled: self.enforcement.is_scheduled() || command.is_scheduled,

@@ -14,16 +14,13 @@ use super::parts::{
 };
 use super::{Options, Service};
 
-/// Failure to start a service.
 #[derive(Debug, Error)]
 pub enum StartError {
     /// The configuration has a mistake; nothing was changed.
     #[error(transparent)]
     Config(#[from] FileError),
-    /// The enforcer cannot be started.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// The kernel refuses to watch cgroups.
     #[error("cannot watch cgroups: {0}")]
     Watch(std::io::Error),
     /// A file cannot be opened.

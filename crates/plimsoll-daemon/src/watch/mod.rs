@@ -43,12 +43,10 @@ const SUBTREE_CONTROL: &str = "cgroup.subtree_control";
 /// Change of a cgroup. Paths are below the mount point, with a `/` in front; the root is `/`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CgroupChange {
-    /// It was created.
     Appeared(String),
-    /// It was removed.
     Gone(String),
-    /// A process, perhaps this one, may have written to one of its files of the cpu controller,
-    /// or have switched its controller on or off.
+    /// A process, perhaps this one, may have written to one of the cgroup's files of the cpu
+    /// controller, or have switched the controller on or off.
     Written(String),
 }
 
@@ -77,7 +75,6 @@ impl Changes {
     }
 }
 
-/// The two watches of a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Watches {
     tree: WatchDescriptor,
@@ -106,20 +103,18 @@ impl Queue {
     }
 }
 
-/// Watches a hierarchy of cgroups.
 #[derive(Debug)]
 pub struct CgroupWatch {
     tree: Queue,
     writes: Queue,
-    /// The mount point.
+    /// Mount point of the hierarchy.
     root: PathBuf,
-    /// All cgroups that are known; `None`: not watched.
+    /// All known cgroups; `None`: the cgroup is not watched.
     watches: BTreeMap<Arc<str>, Option<Watches>>,
     /// Number of cgroups that are not watched, beyond the kernel's limit.
     unwatched: usize,
-    /// Maximum number of cgroups to watch.
     watches_max: usize,
-    /// When to read the unwatched ones.
+    /// Time at which to read the unwatched cgroups; `None`: there are none.
     due: Option<Instant>,
     overflows: u64,
     buffer: Vec<u8>,
@@ -181,17 +176,14 @@ impl CgroupWatch {
         self.writes.inotify.as_fd()
     }
 
-    /// When to read changes without an event. `None`: never.
+    /// Returns the time at which to read changes without an event. `None`: never.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
         self.due
     }
 
-    /// Reads which cgroups came and went since the last call, in order, without waiting. With
-    /// them it reports as written those that may have been written to without an event.
-    ///
-    /// # Errors
-    /// When the kernel's queue cannot be read.
+    /// Reads which cgroups came and went since the last call, in order, without waiting. Cgroups
+    /// that may have been written to without an event are reported as written.
     pub fn changes(&mut self) -> io::Result<Vec<CgroupChange>> {
         self.changes_at(Instant::now())
     }
@@ -209,9 +201,6 @@ impl CgroupWatch {
 
     /// Reads which cgroups were written to since the last call, without waiting. `None`: there was
     /// no event, not even an irrelevant one.
-    ///
-    /// # Errors
-    /// When the kernel's queue cannot be read.
     pub fn writes(&mut self) -> io::Result<Option<Vec<CgroupChange>>> {
         let mut changes = Changes::default();
         let any = self.read(|watch| &mut watch.writes, Self::follow_write, &mut changes)?;
@@ -338,7 +327,7 @@ impl CgroupWatch {
                 self.unwatched -= 1;
                 return true;
             }
-            // It was removed and made again.
+            // The cgroup was removed and made again.
             Some((_, Some(_))) => self.remove_tree(path, changes),
             None => (),
         }
@@ -380,7 +369,7 @@ impl CgroupWatch {
         match self.writes.inotify.watches().add(folder, WRITES) {
             Ok(writes) => Ok(Watches { tree, writes }),
             Err(error) => {
-                // Gone with its folder, if that is the error.
+                // Gone with its folder already, if the error is that the folder is gone.
                 let _ = self.tree.inotify.watches().remove(tree);
                 Err(error)
             }
@@ -468,7 +457,6 @@ fn is_of_cpu(file: &OsStr) -> bool {
     file.as_encoded_bytes().starts_with(CPU_FILES)
 }
 
-/// A child's path, as a text.
 fn child_of(path: &str, name: &OsStr) -> String {
     format!("{}/{}", path.trim_end_matches('/'), name::text_of(name))
 }

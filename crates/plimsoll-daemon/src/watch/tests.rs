@@ -104,7 +104,7 @@ fn nothing_is_missed_after_lost_events() {
     assert_eq!(watch.changes().unwrap(), [appeared("/same/later")]);
 }
 
-/// What is known is this, and each path is kept once.
+/// Asserts that these cgroups and no others are known, and that each path is kept once.
 fn assert_known(watch: &CgroupWatch, expected: &[&str]) {
     let known: Vec<&str> = watch.watches.keys().map(|path| path.as_ref()).collect();
     assert_eq!(known, expected);
@@ -152,7 +152,7 @@ fn a_written_file_of_the_controller_is_reported_once_and_no_other() {
     );
     fs::write(own.join("tasks"), "1").unwrap();
     assert_eq!(watch.writes().unwrap().unwrap(), []);
-    // A write to a cgroup that is gone is none to the one in its place.
+    // A write to a cgroup that is gone is no write to the one in its place.
     fs::write(own.join("cpu.max"), "2").unwrap();
     fs::remove_dir_all(&own).unwrap();
     fs::create_dir(&own).unwrap();
@@ -243,7 +243,7 @@ fn all_count_as_written_and_the_overflow_counts_after_the_queue_of_writes_ran_ov
     let files = ["cpu.a", "cpu.b"].map(|name| fs::File::create(folder.path().join(name)).unwrap());
     let mut watch = start(folder.path());
     for number in 0..limit + 100 {
-        // Two after each other that are the same are one to the kernel.
+        // Equal events in a row are one event to the kernel.
         std::io::Write::write_all(&mut &files[number % 2], b"1").unwrap();
     }
     fs::create_dir_all(folder.path().join("late/below")).unwrap();

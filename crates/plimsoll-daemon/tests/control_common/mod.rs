@@ -71,7 +71,6 @@ impl Handler for Echo {
     }
 }
 
-/// A server and its socket.
 pub struct Rig {
     pub handler: Arc<Echo>,
     pub server: Server,
@@ -111,7 +110,7 @@ impl Rig {
     }
 
     /// Asks, and gets the answer. By then the server has served everything that its clients had
-    /// sent before, for it does so in the order in which they came.
+    /// sent before, because it serves them in the order in which they came.
     #[track_caller]
     pub fn is_answered(&self) {
         let answer = self.client().ask(&Request::Reload);
@@ -130,7 +129,6 @@ impl Rig {
     }
 }
 
-/// A state of so many groups.
 pub fn state_of(groups: usize) -> State {
     let group = |number: usize| Group {
         name: format!("/tenants.slice/tenant-{number:05}.service"),

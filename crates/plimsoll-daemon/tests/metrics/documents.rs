@@ -11,7 +11,7 @@ use crate::fixture::{self, Health};
 use crate::strict::{Description, Text};
 use crate::tools;
 
-/// Set to write the tables instead of comparing them.
+/// Environment variable that has the tables written instead of compared.
 const UPDATE: &str = "PLIMSOLL_UPDATE_DOCS";
 
 fn document() -> PathBuf {
@@ -33,7 +33,7 @@ fn name_in_queries(name: &str, metric: &Description) -> String {
     format!("{name}{suffix}")
 }
 
-/// The table of those metrics that are of groups, or of those that are not.
+/// Returns the table of the metrics of groups, or of all others.
 fn table(are_of_groups: bool) -> String {
     let mut table =
         "| name | type | unit | labels | |\n| --- | --- | --- | --- | --- |\n".to_owned();
@@ -58,7 +58,7 @@ fn table(are_of_groups: bool) -> String {
     table
 }
 
-/// Compares what is between two marks with what should be there, or writes it.
+/// Compares the text between two marks of the document with the expected one, or writes it.
 fn check_part(part: &str, expected: &str) {
     let (begin, end) = (
         format!("<!-- {part} -->\n"),

@@ -10,11 +10,11 @@ use plimsoll_engine::enforcer::{
 };
 use plimsoll_engine::knobs::{Class, Knobs};
 
-/// What a state is to show.
+/// Health of the daemon that a state shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Health {
     Good,
-    /// Everything that an alert is about.
+    /// Every condition that has an alert.
     Bad,
 }
 
@@ -183,7 +183,7 @@ fn unapplied(is_bad: bool) -> Group {
     }
 }
 
-/// Ten periods a second, of which so many are throttled.
+/// Ten periods a second, of which `throttled` end throttled.
 fn limited(second: u64, throttled: u64) -> CpuStat {
     CpuStat {
         nr_periods: second * 10,
@@ -194,7 +194,6 @@ fn limited(second: u64, throttled: u64) -> CpuStat {
     }
 }
 
-/// A given number of groups with a quota.
 pub fn many_groups(number: u64) -> State {
     let groups = (0..number).map(|n| Group {
         name: format!("/tenants.slice/tenant-{n}.service"),

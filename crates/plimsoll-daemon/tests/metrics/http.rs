@@ -4,10 +4,9 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// After this time a server hangs, so that the test ends.
+/// Time after which a server counts as hung, so that the test ends.
 const HUNG: Duration = Duration::from_secs(600);
 
-/// An answer.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
@@ -72,7 +71,7 @@ fn join_chunks(mut body: &str) -> Option<String> {
     }
 }
 
-/// For the query of a target.
+/// Encodes a text for the query of a target.
 pub fn percent_encoded(text: &str) -> String {
     let encode = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(byte).to_string(),

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use crate::fixture::{self, Health};
 use crate::{http, tools};
 
-/// Instead of the windows of minutes that the rules have.
+/// Window for the rules in place of their own, which have minutes.
 const WINDOW: &str = "20s";
 
 /// A server of metrics whose state is a second older each time.
@@ -25,7 +25,7 @@ fn serve(health: Health) -> MetricsServer {
         let second = seconds.fetch_add(1, Ordering::SeqCst);
         let mut state = fixture::state(second, health);
         if health == Health::Bad {
-            // It restarts all the time.
+            // A bad daemon restarts all the time.
             state.daemon.uptime_usec = (second % 2) * 1_000_000;
         }
         openmetrics(state)
@@ -33,7 +33,6 @@ fn serve(health: Health) -> MetricsServer {
     MetricsServer::start(([127, 0, 0, 1], 0).into(), Arc::new(render)).unwrap()
 }
 
-/// An address without a listener.
 fn free_address() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap()
@@ -81,7 +80,7 @@ impl Prometheus {
         assert!(tools::wait(is_so), "waited in vain: {what}: {}", log());
     }
 
-    /// The `data` of an answer of its API.
+    /// Returns the `data` of an answer of Prometheus's API.
     fn ask(&self, target: &str) -> Value {
         let answer = http::get(self.address, &format!("/api/v1/{target}"));
         let body: Value = serde_json::from_str(&answer.body).unwrap();
@@ -89,7 +88,7 @@ impl Prometheus {
         body["data"].clone()
     }
 
-    /// What a query has as its result now.
+    /// Returns the present result of a query.
     fn query(&self, expression: &str) -> Vec<Value> {
         let expression = http::percent_encoded(expression);
         let data = self.ask(&format!("query?query={expression}"));
@@ -140,7 +139,7 @@ fn hastened(rules: &str) -> String {
     hastened
 }
 
-/// Starts it at a free port, which another process may take meanwhile.
+/// Starts Prometheus at a free port, which another process may take meanwhile.
 fn start_process(folder: &Path) -> (Child, SocketAddr) {
     for _ in 0..5 {
         let address = free_address();
@@ -166,14 +165,13 @@ fn start_process(folder: &Path) -> (Child, SocketAddr) {
         if is_healthy {
             return (process, address);
         }
-        // It may have ended already.
+        // The process may have ended already.
         let _ = process.kill();
         process.wait().unwrap();
     }
     panic!("{}", fs::read_to_string(folder.join("log")).unwrap());
 }
 
-/// Names of all alerts of the file.
 fn alert_names() -> BTreeSet<String> {
     let rules = fs::read_to_string(tools::deploy().join("prometheus/plimsoll-rules.yml")).unwrap();
     let names = rules
@@ -219,8 +217,8 @@ fn every_alert_fires_for_a_bad_daemon_and_none_for_a_good_one() {
         println!("not yet: {missing:?}");
         missing.is_empty()
     });
-    // By now the good daemon had as long a time for its own. If the machine is
-    // busy, one read of it may have come to nothing.
+    // By now the good daemon has had as long to set off alerts of its own. If the machine is busy,
+    // one read of it may have failed.
     prometheus.wait_for("no other alert", || {
         let firing = prometheus.firing();
         let surplus: Vec<_> = firing.difference(&expected).collect();
@@ -246,7 +244,6 @@ fn every_alert_fires_for_a_bad_daemon_and_none_for_a_good_one() {
     }
 }
 
-/// The dashboard.
 fn dashboard() -> Value {
     let file = tools::deploy().join("grafana/plimsoll.json");
     serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap()

@@ -14,7 +14,7 @@ use crate::fixture::{self, Health};
 use crate::http::{connect, get, request, try_request};
 use crate::wait::wait_until;
 
-/// As Prometheus 2.42 asks.
+/// Header that Prometheus 2.42 sends.
 const ACCEPT: &str = "Accept: application/openmetrics-text;version=1.0.0,\
     application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1\r\n";
 
@@ -150,7 +150,7 @@ fn new_clients_are_served_beside_any_number_of_idle_connections() {
     let idle: Vec<_> = (0..200)
         .map(|_| {
             let mut stream = connect(server.local_addr());
-            // One that was closed for others may be noticed only here.
+            // A connection that was closed to make room for others may be noticed only here.
             let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHo");
             stream
         })
@@ -166,7 +166,7 @@ fn new_clients_are_served_beside_any_number_of_idle_connections() {
     assert!(open < 33, "{open} of 200 connections are still open");
 }
 
-/// In a process of its own, whose memory no other test uses.
+/// Runs in a process of its own, whose memory no other test uses.
 #[test]
 fn new_clients_are_served_and_memory_bounded_beside_clients_that_never_read() {
     const ALONE: &str = "PLIMSOLL_TEST_ALONE";
@@ -194,7 +194,7 @@ fn clients_that_never_read() {
         .map(|_| {
             let mut stream = connect(server.local_addr());
             stream.write_all(request_text.as_bytes()).unwrap();
-            // It is being answered.
+            // Waits until the answer begins.
             stream.peek(&mut [0]).unwrap();
             stream
         })

@@ -14,12 +14,11 @@ pub struct Description {
     pub labels: BTreeSet<String>,
 }
 
-/// A value of a metric.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Value {
     /// The metric's name, without suffix.
     pub metric: String,
-    /// With its suffix.
+    /// Name of the value, with its suffix.
     pub name: String,
     pub labels: BTreeMap<String, String>,
     pub value: f64,
@@ -27,13 +26,12 @@ pub struct Value {
 
 #[derive(Debug, Default)]
 pub struct Text {
-    /// By name.
     pub metrics: BTreeMap<String, Description>,
     pub values: Vec<Value>,
 }
 
 impl Text {
-    /// Panics at what is not right.
+    /// Panics if the text is not valid.
     pub fn read(text: &str) -> Self {
         let body = text.strip_suffix("# EOF\n").expect("ends with # EOF");
         let mut read = Self::default();
@@ -101,9 +99,8 @@ impl Text {
         self.values.push(value);
     }
 
-    /// The same in Prometheus's classic format, which is all that `promtool check
-    /// metrics` reads: metrics have the names of their values, and infos are
-    /// gauges.
+    /// Returns the text in Prometheus's classic format, the only one that `promtool check metrics`
+    /// reads: metrics have the names of their values, and infos are gauges.
     pub fn in_classic_format(&self) -> String {
         let mut text = String::new();
         for (name, metric) in &self.metrics {
@@ -130,7 +127,6 @@ impl Text {
         text
     }
 
-    /// All values of a name.
     pub fn values_of(&self, name: &str) -> Vec<&Value> {
         self.values.iter().filter(|one| one.name == name).collect()
     }

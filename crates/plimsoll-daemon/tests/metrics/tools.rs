@@ -20,7 +20,7 @@ pub fn require() {
     }
 }
 
-/// Waits until a look succeeds. Returns whether one did.
+/// Waits until `is_so`; returns false if that does not happen within `LOOKS_MAX` looks.
 pub fn wait(mut is_so: impl FnMut() -> bool) -> bool {
     (0..LOOKS_MAX).any(|_| {
         is_so() || {
@@ -30,7 +30,7 @@ pub fn wait(mut is_so: impl FnMut() -> bool) -> bool {
     })
 }
 
-/// Runs promtool; what it says must be nothing bad.
+/// Runs promtool, which must succeed.
 pub fn promtool(arguments: &[&str], input: &str) {
     let mut command = Command::new("promtool");
     command.args(arguments).stdin(Stdio::piped());
@@ -48,7 +48,6 @@ pub fn promtool(arguments: &[&str], input: &str) {
     assert!(output.status.success(), "promtool {arguments:?}: {said}");
 }
 
-/// The folder `deploy/` of the repository.
 pub fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
 }

@@ -44,7 +44,7 @@ impl SchedExtEnforcer {
         )))
     }
 
-    /// Opens the scheduler that the supervisor has published as running.
+    /// Opens the scheduler that the supervisor has published as running. False: there is none.
     fn open_scheduler(&mut self) -> std::result::Result<bool, ControlError> {
         let runtime = &self.context.runtime;
         let Some(status) = Status::published(runtime) else {
@@ -63,8 +63,8 @@ impl SchedExtEnforcer {
         Ok(true)
     }
 
-    /// Sets the machine's policy in the scheduler, if there are both and it has another. After a
-    /// failure the next look tries again.
+    /// Brings the machine's policy in the scheduler up to date, if there are a scheduler and a
+    /// policy. After a failure the next look tries again.
     pub(super) fn follow_machine(&mut self) -> std::result::Result<(), ControlError> {
         let nr_cpus = nr_cpus_online();
         if !self.machine_is_stale && self.nr_cpus == nr_cpus {

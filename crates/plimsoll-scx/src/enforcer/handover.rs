@@ -12,13 +12,12 @@ use crate::objects::Objects;
 use crate::sample::Counts;
 use crate::slots::{self, Groups, Registrar};
 
-/// A group that the scheduler schedules.
 #[derive(Debug)]
 pub(super) struct Scheduled {
     pub knobs: Knobs,
     /// The folder of its cgroup.
     pub folder: PathBuf,
-    /// The kernel's id of that, which may be gone.
+    /// The kernel's id of that cgroup, which may be gone.
     pub cgroup_id: u64,
     /// Its slot in the scheduler that is loaded now, if one is.
     pub slot: Option<u32>,
@@ -120,7 +119,6 @@ impl SchedExtEnforcer {
         }
     }
 
-    /// Changes the parameters of a group.
     pub(super) fn apply(&mut self, name: &str, knobs: &Knobs) -> Result<()> {
         let Some(scheduled) = self.scheduled.get_mut(name) else {
             return Ok(());

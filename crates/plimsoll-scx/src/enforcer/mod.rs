@@ -1,8 +1,8 @@
 //! The enforcer on the BPF scheduler.
 //!
-//! It contains one for stock knobs, which creates the cgroup with its idle mark, nice, weight,
-//! journal and undo, and enforces all knobs of groups that the scheduler does not schedule. It does
-//! not get the knobs that the scheduler enforces.
+//! It contains an enforcer for stock knobs, which creates the cgroup with its idle mark, nice,
+//! weight, journal and undo, and enforces all knobs of groups that the scheduler does not schedule.
+//! The stock enforcer does not get the knobs that the scheduler enforces.
 
 mod follow;
 mod handover;
@@ -40,10 +40,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// Most groups that are named as sharing the headroom.
 const NAMES_MAX: usize = 32;
 
-/// Request of a group.
 #[derive(Debug, Clone, Copy)]
 struct Asked {
-    /// It is a foreign cgroup.
     is_foreign: bool,
     /// The scheduler enforces its knobs.
     is_scheduled: bool,
@@ -72,24 +70,24 @@ pub struct SchedExtEnforcer {
     objects: Option<Arc<Objects>>,
     context: Context,
     machine_use: MachineUse,
-    /// The scheduler does not have the present policy of the machine yet, …
+    /// The scheduler does not have the present policy of the machine yet.
     machine_is_stale: bool,
-    /// … with another bandwidth slice.
+    /// The policy that the scheduler does not have yet has another bandwidth slice.
     slice_is_stale: bool,
-    /// CPUs that were online when it was set.
+    /// CPUs that were online when the policy was set.
     nr_cpus: u32,
     looked: Option<Instant>,
     /// Time of the next attempt for groups without a slot.
     retry: Instant,
     last_problem: Option<String>,
-    /// Last report on limits of normal groups.
+    /// Whether the limits of normal groups held at the last report.
     limits_hold: bool,
     recent_headroom: Recent<Option<HeadroomSample>>,
     recent_scheduler: Recent<SchedulerSample>,
     supervisor: Option<Supervisor>,
     /// `None`: the scheduler is not needed.
     journal: Option<SchedulerJournal>,
-    /// The journal of an earlier owner's scheduler, until that is adopted.
+    /// The journal of an earlier owner's scheduler, until the scheduler is adopted.
     left_scheduler: Option<Journal>,
 }
 
@@ -158,7 +156,6 @@ impl SchedExtEnforcer {
         Ok((enforcer, left_behind))
     }
 
-    /// Ensures that the scheduler is loaded.
     fn need_scheduler(&mut self) -> Result<()> {
         if self.journal.is_some() {
             return Ok(());
@@ -175,7 +172,7 @@ impl SchedExtEnforcer {
         Ok(found?)
     }
 
-    /// The same for a new group, if the scheduler schedules it.
+    /// Ensures that the scheduler is loaded for a new group, if it schedules the group.
     fn need_scheduler_for(&mut self, group: &GroupPolicy) -> Result<()> {
         if group.is_scheduled {
             self.need_scheduler()?;
@@ -186,7 +183,7 @@ impl SchedExtEnforcer {
     /// Ends the supervision of the scheduler, which stays in the kernel. Returns its journal.
     fn let_go_of_scheduler(&mut self) -> Option<SchedulerJournal> {
         self.objects = None;
-        // Before the journal: it would load another.
+        // Before the journal: the supervisor would load another scheduler.
         self.supervisor = None;
         self.recent_scheduler = Recent::default();
         self.recent_headroom = Recent::default();

@@ -34,7 +34,6 @@ impl<T: Clone> Recent<T> {
         }
     }
 
-    /// Drops the value after a change.
     pub fn forget(&self) {
         self.0.borrow_mut().take();
     }

@@ -1,7 +1,7 @@
 //! The journal of the scheduler: its pins, which keep it in the kernel, and how to remove them.
 //!
-//! The owner holds it. When the owner ends without undoing it, the scheduler stays with all its
-//! groups until the next owner adopts or undoes it, or `restore` does.
+//! The owner holds the journal. When the owner ends without undoing it, the scheduler stays with
+//! all its groups until the next owner adopts or undoes it, or `restore` does.
 
 use plimsoll_engine::journal::{Entry, Header, Journal};
 use plimsoll_engine::knobs::Knobs;
@@ -13,23 +13,20 @@ use crate::control_error::ControlError;
 use crate::objects;
 use crate::status::{self, Status};
 
-/// The journal's name. No group has such a name.
+/// Name of the journal, which no group can have.
 const JOURNAL: &str = ".sched-ext";
 
 /// The journal, from before the scheduler is loaded until it is removed.
 #[derive(Debug)]
 pub(crate) struct SchedulerJournal {
     journal: Journal,
-    /// An earlier owner has begun it.
+    /// An earlier owner has begun the journal.
     is_left: bool,
     messages: Messages,
 }
 
 impl SchedulerJournal {
     /// Begins the journal, after removing the scheduler of a killed owner.
-    ///
-    /// # Errors
-    /// When the journal cannot be written.
     pub fn begin(context: &Context) -> Result<Self, ControlError> {
         report_problems(&context.messages, undo_left_behind(&context.runtime)?);
         Ok(Self {
@@ -40,9 +37,6 @@ impl SchedulerJournal {
     }
 
     /// The journal that an earlier owner has left in this boot, locked from here on.
-    ///
-    /// # Errors
-    /// When it cannot be opened or locked.
     pub fn left(runtime: &RuntimeFolder) -> Result<Option<Journal>, ControlError> {
         let Some(mut journal) = Journal::take_over(&Journal::path_of(runtime.path(), JOURNAL))?
         else {
@@ -53,7 +47,7 @@ impl SchedulerJournal {
         Ok(is_of_this_boot.then_some(journal))
     }
 
-    /// Continues such a journal, and so adopts its scheduler.
+    /// Continues a journal that an earlier owner has left, and so adopts its scheduler.
     pub fn go_on(left: Journal, context: &Context) -> Self {
         Self {
             journal: left,
@@ -70,7 +64,6 @@ impl SchedulerJournal {
         Ok(self.journal.try_clone()?)
     }
 
-    /// Whether an earlier owner has begun it.
     pub fn is_left(&self) -> bool {
         self.is_left
     }
@@ -95,9 +88,6 @@ fn create(runtime: &RuntimeFolder) -> Result<Journal, ControlError> {
 
 /// Removes the scheduler of a killed owner from the kernel. When this returns, another can be
 /// loaded.
-///
-/// # Errors
-/// When the journal cannot be opened.
 pub(crate) fn undo_left_behind(runtime: &RuntimeFolder) -> Result<UndoReport, ControlError> {
     let left = Journal::take_over(&Journal::path_of(runtime.path(), JOURNAL))?;
     Ok(left.map_or_else(UndoReport::default, undo_journal))

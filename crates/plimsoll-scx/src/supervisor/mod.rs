@@ -94,10 +94,7 @@ pub(crate) type FirstLoad = Receiver<Result<(), ControlError>>;
 
 impl Supervisor {
     /// Starts to supervise the scheduler. Unless `keep_trying`, a failure of the first load ends
-    /// it.
-    ///
-    /// # Errors
-    /// When the journal cannot be opened.
+    /// the supervision.
     pub fn start(
         context: &Context,
         journal: &SchedulerJournal,
@@ -129,7 +126,7 @@ impl Supervisor {
         Ok((supervisor, first_load))
     }
 
-    /// Whether it has ended, because its first load failed.
+    /// Returns whether the thread has ended: its first load failed, or it has panicked.
     pub fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
@@ -145,7 +142,6 @@ impl Drop for Supervisor {
     }
 }
 
-/// State of the thread.
 struct Supervision {
     journal: Journal,
     context: Context,
@@ -220,7 +216,6 @@ impl Supervision {
         self.publish(Activity::Down);
     }
 
-    /// Loads the scheduler and publishes it.
     fn load(&mut self) -> Result<Running, ControlError> {
         let begun = Instant::now();
         let cpus = CpuMap::of_this_host()?;
@@ -266,7 +261,6 @@ impl Supervision {
         Ok(running)
     }
 
-    /// Registers all groups of the enforcer.
     fn register_known(&self, objects: &Objects) {
         let groups = self.context.groups.lock();
         slots::register_known(objects, &groups, self.context.hierarchy.mount_point());

@@ -16,11 +16,11 @@ use libc::sched_attr;
 const RUNTIME_NS: u64 = 5_000_000;
 const PERIOD_NS: u64 = 10_000_000;
 
-/// While it lives, the calling thread has its part of a CPU, if more tasks would run than there are
-/// CPUs. A kernel that refuses it, such as for want of deadline bandwidth, leaves the thread as it
-/// is: loading then takes longer. Real-time tasks of that CPU wait for it, too.
+/// Reservation of a part of a CPU for the calling thread, made only if more tasks would run than
+/// there are CPUs. A kernel that refuses it, such as for want of deadline bandwidth, leaves the
+/// thread as it is: loading then takes longer. Real-time tasks of that CPU wait for it, too.
 pub(super) struct Reserved {
-    /// Of the thread before; `None`: nothing was changed.
+    /// Scheduling of the thread before; `None`: nothing was changed.
     before: Option<sched_attr>,
 }
 
@@ -53,7 +53,7 @@ impl Reserved {
 impl Drop for Reserved {
     fn drop(&mut self) {
         if let Some(before) = &self.before {
-            // Only to a reservation is a thread admitted, so this is not refused.
+            // The kernel refuses threads only a reservation, so it does not refuse this.
             become_as(before);
         }
     }
@@ -69,7 +69,7 @@ fn are_cpus_busy() -> bool {
 
 const SIZE: u32 = mem::size_of::<sched_attr>() as u32;
 
-/// How the calling thread is scheduled.
+/// Returns how the calling thread is scheduled.
 fn own() -> Option<sched_attr> {
     let mut found = mem::MaybeUninit::<sched_attr>::zeroed();
     // SAFETY: the kernel writes at most SIZE bytes, the size of what it is given.
@@ -77,14 +77,14 @@ fn own() -> Option<sched_attr> {
         unsafe { libc::syscall(libc::SYS_sched_getattr, 0, found.as_mut_ptr(), SIZE, 0) };
     // SAFETY: numbers only, zero or as the kernel has written them.
     let found = (returned == 0).then(|| unsafe { found.assume_init() })?;
-    // That of an ordinary task is the slice it has; written back, it would be fixed.
+    // The runtime of an ordinary task is the slice it has; written back, it would be fixed.
     Some(sched_attr {
         sched_runtime: 0,
         ..found
     })
 }
 
-/// Has the calling thread scheduled so. Returns whether the kernel does.
+/// Sets how the calling thread is scheduled. Returns whether the kernel accepts it.
 fn become_as(wanted: &sched_attr) -> bool {
     // SAFETY: the kernel reads one `sched_attr`, of the size that it names.
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, wanted, 0) == 0 }

@@ -12,7 +12,6 @@ use crate::objects::{self, Objects, PIN_FOLDER};
 /// The scheduler that is in the kernel. It stays there when this is dropped.
 #[derive(Debug)]
 pub(super) struct Running {
-    /// Its maps and programs.
     pub objects: Objects,
     dump: MapHandle,
 }
@@ -39,7 +38,8 @@ impl Running {
         running.exited().is_none().then_some(running)
     }
 
-    /// Its exit report, if the kernel has thrown it out; `None` while it runs. Cheap while it runs.
+    /// Exit report, if the kernel has thrown the scheduler out; `None` while it runs. Cheap while
+    /// it runs.
     pub fn exited(&self) -> Option<ExitReport> {
         let report = self.objects.shared.exited()?;
         let dump = self.dump.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);

@@ -11,9 +11,10 @@ use crate::{ExitReport, slots};
 
 /// Delay until an exit of the scheduler is seen.
 const POLL: Duration = Duration::from_millis(50);
-/// Interval of collections of slots whose cgroup or group is gone …
+/// Interval of collections of slots whose cgroup or group is gone. It grows by its own length for
+/// each `COLLECT_SLOTS` slots, because all slots are checked.
 const COLLECT_INTERVAL: Duration = Duration::from_secs(1);
-/// … which grows by itself for each such number of slots, because all are checked.
+/// Number of slots for which the interval of collections grows once.
 const COLLECT_SLOTS: u32 = 64;
 
 /// Watch of one load of the scheduler.

@@ -17,7 +17,7 @@ use crate::service::members::is_this_process;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Process {
     pub pid: i32,
-    /// Tells it from a later process with the same pid.
+    /// In clock ticks since boot; tells the process from a later one with the same pid.
     pub start_time: u64,
 }
 
@@ -40,15 +40,12 @@ pub(super) fn process_of(name: &str, handle: Option<BorrowedFd<'_>>) -> Result<P
     }
     let pid = pid_of(name, handle)?;
     let start_time = start_time_of(pid)?;
-    // The start time is the process's own only if that one still has the pid.
+    // The start time is the process's own only if the process still has the pid.
     pid_of(name, handle)?;
     Ok(Process { pid, start_time })
 }
 
-/// When a process was started, in clock ticks since boot.
-///
-/// # Errors
-/// When there is none with that pid, or that is unknown.
+/// Returns the time at which a process was started, in clock ticks since boot.
 fn start_time_of(pid: i32) -> Result<u64, Refused> {
     tasks::find_start_time(pid).map_err(|error| match error {
         EngineError::NoTarget { .. } => format!("{pid}: no such process"),
@@ -56,8 +53,8 @@ fn start_time_of(pid: i32) -> Result<u64, Refused> {
     })
 }
 
-/// The `Pid` line of a pidfd's fdinfo (pidfd_show_fdinfo in the kernel's fs/pidfs.c): -1 once the
-/// process is gone, 0 if this namespace does not see it.
+/// Reads the `Pid` line of a pidfd's fdinfo (pidfd_show_fdinfo in the kernel's fs/pidfs.c): -1 once
+/// the process is gone, 0 if this namespace does not see it.
 fn pid_of(name: &str, handle: BorrowedFd<'_>) -> Result<i32, Refused> {
     let path = format!("/proc/self/fdinfo/{}", handle.as_raw_fd());
     let text = fs::read_to_string(&path).map_err(|error| format!("cannot read {path}: {error}"))?;
@@ -100,14 +97,14 @@ pub(super) fn check_limitable(name: &str, process: Process) -> Result<(), Refuse
 }
 
 /// Finds the cgroup of a folder that a client has opened, below the mount point. `named` is the
-/// path as the client sees it, which most often is the same here. `None`: it is not below this
-/// process's mount point.
+/// path as the client sees it, which most often is the same here. `None`: the folder is not below
+/// this process's mount point.
 pub(super) fn cgroup_of_handle(
     hierarchy: &Arc<Hierarchy>,
     named: Option<PathBuf>,
     handle: BorrowedFd<'_>,
 ) -> Option<PathBuf> {
-    // The copy closes itself.
+    // A `File` closes its file, so it gets a copy.
     let file = File::from(handle.try_clone_to_owned().ok()?);
     let meant = file.metadata().ok()?;
     let is_meant = |path: &Path| {

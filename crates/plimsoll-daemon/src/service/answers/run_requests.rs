@@ -21,7 +21,7 @@ impl Service {
         let checked = run.knobs.check_cpus(self.enforcement.nr_cpus());
         checked.map_err(one_line)?;
         let process = process_of(&run.name, handle)?;
-        // A dry run is about the command, and comes with the client itself.
+        // A dry run is about the command; the process of its handle is the client itself.
         if !run.choice.dry_run {
             check_limitable(&process.pid.to_string(), process)?;
         }
@@ -79,7 +79,7 @@ impl Service {
     /// Ends a group of the same name that is empty.
     ///
     /// # Errors
-    /// When it is not: children of an earlier process with the same pid may still run in it.
+    /// When it is not empty: children of an earlier process with the same pid may still run in it.
     fn end_empty_namesake(&mut self, name: &str) -> Result<(), Refused> {
         if self.requests.command(name).is_none() {
             return Ok(());
@@ -102,7 +102,7 @@ impl Service {
         }
         let mut last = self.groups_now(&[name.to_owned()]);
         if let Answer::Groups { warnings, .. } = &mut last {
-            // The answer to `run` had them.
+            // The answer to `run` had the warnings.
             warnings.clear();
         }
         let populated = self.is_populated(name);

@@ -54,7 +54,6 @@ impl Service {
         Ok(Answer::State(Box::new(state)))
     }
 
-    /// Answers with groups as they are now.
     pub(super) fn groups_now(&self, names: &[String]) -> Answer {
         let groups = self.groups(names, true);
         let problems = groups.iter().filter_map(|group| group.problem.clone());

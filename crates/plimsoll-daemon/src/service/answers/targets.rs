@@ -13,7 +13,6 @@ use super::Refused;
 use super::handles::{Process, cgroup_of_handle, process_of};
 use crate::config::PROCESS_GROUP;
 
-/// Target of a request.
 pub(super) enum Found {
     /// A group of the file.
     Rule(String),
@@ -25,17 +24,13 @@ pub(super) enum Found {
     Process(Process),
 }
 
-/// Name of the group of a single process.
 pub(super) fn group_of(pid: i32) -> String {
     format!("{PROCESS_GROUP}{pid}")
 }
 
 impl Service {
-    /// Finds the target that a client names. A process needs a handle; of a cgroup it counts more
-    /// than the path.
-    ///
-    /// # Errors
-    /// When there is none of that name.
+    /// Finds the target that a client names. A process needs a handle; for a cgroup, a handle
+    /// counts more than the path.
     pub(super) fn find(
         &self,
         name: &str,
@@ -107,7 +102,7 @@ impl Service {
         }
     }
 
-    /// The group of a process's cgroup.
+    /// Returns the group of a process's cgroup, or of the nearest cgroup above with a group.
     pub(super) fn names_of_process(&self, pid: i32) -> Vec<String> {
         let Some(path) = cgroup_of(&self.hierarchy, pid) else {
             return Vec::new();

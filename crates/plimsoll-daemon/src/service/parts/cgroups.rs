@@ -14,14 +14,13 @@ const WRITES_REST: Duration = Duration::from_millis(250);
 /// Pause of the watch after the kernel's queue ran over and all cgroups were read.
 const OVERFLOW_REST: Duration = Duration::from_millis(100);
 
-/// Cgroups of the host and their watch.
 pub(in crate::service) struct ObservedCgroups {
     watch: CgroupWatch,
-    /// Overflows of the kernel's queues that are counted.
+    /// Overflows of the kernel's queues that were reported so far.
     overflows: u64,
-    /// Cgroups that come and go are not read before.
+    /// Time before which cgroups that come and go are not read.
     rests_until: Instant,
-    /// Writes are not read before.
+    /// Time before which writes are not read.
     writes_rest_until: Instant,
     paths: BTreeSet<String>,
 }
@@ -29,15 +28,12 @@ pub(in crate::service) struct ObservedCgroups {
 /// Changes since the last call.
 pub(in crate::service) struct CgroupChanges {
     pub changes: Vec<CgroupChange>,
-    /// Overflows of the kernel's queues.
+    /// Number of overflows of the kernel's queues.
     pub lost: u64,
 }
 
 impl ObservedCgroups {
-    /// Begins to watch, and returns the cgroups that are there.
-    ///
-    /// # Errors
-    /// When the kernel refuses a watch.
+    /// Begins to watch. The changes are the cgroups that are there.
     pub fn watch(mount_point: &Path) -> io::Result<(Self, Vec<CgroupChange>)> {
         let (watch, changes) = CgroupWatch::start(mount_point)?;
         let now = Instant::now();
@@ -51,11 +47,8 @@ impl ObservedCgroups {
         Ok((observed, changes))
     }
 
-    /// Reads the queues that do not rest. That of cgroups that come and go rests after it ran
-    /// over, and that of the writes after each one.
-    ///
-    /// # Errors
-    /// When a queue of the kernel cannot be read.
+    /// Reads the queues that do not rest. The queue of cgroups that come and go rests after it ran
+    /// over, and the queue of writes after each reading.
     pub fn changes(&mut self, now: Instant) -> io::Result<CgroupChanges> {
         let mut changes = Vec::new();
         if now >= self.writes_rest_until
@@ -98,7 +91,7 @@ impl ObservedCgroups {
         awake.map(|(_, fd)| fd)
     }
 
-    /// When the watch has to be read without an event.
+    /// Returns the time at which the watch has to be read without an event.
     pub fn due(&self) -> Option<Instant> {
         self.watch.due()
     }

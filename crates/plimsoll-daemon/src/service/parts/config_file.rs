@@ -8,7 +8,6 @@ use plimsoll_engine::text_file::FileError;
 use super::super::desired::Desired;
 use crate::config::{Config, Rule};
 
-/// Configuration of the service.
 pub(in crate::service) struct ConfigFile {
     /// Empty without a configuration file.
     path: PathBuf,
@@ -19,9 +18,6 @@ pub(in crate::service) struct ConfigFile {
 
 impl ConfigFile {
     /// Reads a file; `None`: the configuration of an owner that has none.
-    ///
-    /// # Errors
-    /// When the file is missing or has a mistake.
     pub fn read(path: Option<PathBuf>) -> Result<Self, FileError> {
         let config = match &path {
             Some(path) => Config::read(path)?,
@@ -35,9 +31,6 @@ impl ConfigFile {
     }
 
     /// Reads the file again, without putting it in force.
-    ///
-    /// # Errors
-    /// When the file is missing or has a mistake.
     pub fn read_again(&self) -> Result<Config, FileError> {
         Config::read(&self.path)
     }

@@ -1,9 +1,9 @@
-//! The thread of the control loop: headroom every 10 ms, soft caps, per-task caps. No other work may
-//! delay it.
+//! The thread of the control loop: headroom every 10 ms, soft caps, per-task caps. No other work
+//! may delay it.
 //!
-//! It never waits for the enforcer, in which the service may be busy for seconds: it moves
-//! processes, writes the journal and builds groups anew. The headroom controller has a lock of
-//! its own, which is never held meanwhile; other work waits until the enforcer is free.
+//! The loop never waits for the enforcer, in which the service may be busy for seconds: the service
+//! moves processes, writes the journal and builds groups anew. The headroom controller has a lock
+//! of its own, which is never held meanwhile; other work waits until the enforcer is free.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -38,7 +38,6 @@ pub type Heartbeat = Box<dyn Fn() + Send>;
 /// The enforcer, and state that its two users share.
 pub(in crate::service) struct Shared {
     enforcer: Mutex<Box<dyn Enforcer>>,
-    /// The enforcer's headroom controller.
     headroom: Mutex<HeadroomControl>,
     /// The control thread found the enforcer busy, and has precedence.
     control_waits: AtomicBool,
@@ -81,8 +80,8 @@ impl Shared {
         guard
     }
 
-    /// Does the work that is due, and returns when to call again; never waits for the service.
-    /// The second value is false if only headroom was due work, because the service is busy.
+    /// Does the work that is due, and returns when to call again; never waits for the service. The
+    /// second value is false if only the headroom was controlled, because the service is busy.
     fn tick(&self, service: &Handle) -> (Result<Option<Instant>, EngineError>, bool) {
         let headroom = lock(&self.headroom).clone();
         let due = headroom.tick(Instant::now());
@@ -104,12 +103,10 @@ impl Shared {
         lock(&self.delays).clone()
     }
 
-    /// The present failure of the loop.
     pub fn problem(&self) -> Option<String> {
         lock(&self.problem).clone()
     }
 
-    /// Notes a sign of life of the service.
     pub fn service_is_alive(&self) {
         let now_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.service_alive_ms.store(now_ms, Ordering::Relaxed);
@@ -136,16 +133,15 @@ impl Shared {
     }
 }
 
-/// The thread of the control loop.
 pub(super) struct ControlLoop {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl ControlLoop {
-    /// Starts it. `heartbeat` is called at least every `IDLE_INTERVAL` as long
-    /// as both the loop and the service are alive. Reports of the enforcer go to `service`
-    /// at once, which logs it: writing a line may block.
+    /// Starts the thread. `heartbeat` is called at least every `IDLE_INTERVAL` as long as both the
+    /// loop and the service are alive. Reports of the enforcer go to `service` at once, which logs
+    /// them: writing a line may block.
     pub fn start(enforcer: Box<dyn Enforcer>, heartbeat: Heartbeat, service: Handle) -> Self {
         let shared = Arc::new(Shared {
             headroom: Mutex::new(enforcer.headroom_control()),

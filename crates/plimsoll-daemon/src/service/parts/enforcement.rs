@@ -17,7 +17,6 @@ use super::control_loop::{ControlLoop, Heartbeat, Shared};
 use super::planner::{Planned, Planner};
 use crate::config::{Config, EnforcerWanted};
 
-/// Enforcer, planner and control loop.
 pub(in crate::service) struct Enforcement {
     hierarchy: Arc<Hierarchy>,
     starter: Box<dyn Starter>,
@@ -30,9 +29,6 @@ pub(in crate::service) struct Enforcement {
 impl Enforcement {
     /// Starts the enforcer of a configuration, or one for any client without a configuration,
     /// and its control loop. Returns the undo of changes that earlier processes left behind.
-    ///
-    /// # Errors
-    /// When the enforcer cannot be started.
     pub fn start(
         hierarchy: Arc<Hierarchy>,
         mut starter: Box<dyn Starter>,
@@ -55,10 +51,10 @@ impl Enforcement {
     }
 
     /// Starts another enforcer in the place of the present one, which has left its groups. Returns
-    /// the undo of what that cannot adopt.
+    /// the undo of changes that the new one cannot adopt.
     ///
     /// # Errors
-    /// When it cannot be started; the present one stays, and has no groups.
+    /// When the new one cannot be started; the present one stays, and has no groups.
     pub fn replace(&mut self, wanted: EnforcerWanted) -> Result<UndoReport> {
         let enforcing = self.starter.start(wanted)?;
         drop(self.control.replace(enforcing.enforcer));
@@ -67,8 +63,8 @@ impl Enforcement {
         Ok(enforcing.left_behind)
     }
 
-    /// Hands the machine's policy to the enforcer. `None`: that was done already. A policy that the
-    /// kernel has refused is not tried again by itself.
+    /// Hands the machine's policy to the enforcer. `None`: it has this policy already. A policy
+    /// that the kernel has refused is not tried again by itself.
     pub fn set_machine(&mut self, policy: MachinePolicy) -> Option<Result<()>> {
         if self.machine == Some(policy) {
             return None;
@@ -83,7 +79,7 @@ impl Enforcement {
             .is_some_and(|machine| machine.demand.has_headroom())
     }
 
-    /// The next policy is handed over, also if it is the same.
+    /// Has the next policy handed over even if it is the same.
     pub fn forget_machine(&mut self) {
         self.machine = None;
     }
@@ -104,24 +100,18 @@ impl Enforcement {
         self.planner.plan(desired, demand)
     }
 
-    /// Knobs of a group with what the machine demands of it, for people.
+    /// Returns the knobs of a group with the headroom that the machine demands of it, for people.
     pub fn in_force(&self, desired: &Desired, knobs: &Knobs, demand: Demand) -> Knobs {
         self.planner.in_force(desired, knobs, demand)
     }
 
     /// Checks that a group can be enforced by itself, without the demand of others.
-    ///
-    /// # Errors
-    /// As [`Enforcement::plan`].
     pub fn check(&self, desired: &Desired) -> Result<()> {
         self.planner.plan(desired, Demand::default()).map(drop)
     }
 
     /// Chooses whether the scheduler enforces a group, where the owner leaves the choice to
     /// clients.
-    ///
-    /// # Errors
-    /// When this host cannot run the wanted one; it says why.
     pub fn choose(&self, wanted: EnforcerWanted) -> Result<bool> {
         self.starter.choose(wanted)
     }
@@ -148,7 +138,6 @@ impl Enforcement {
         self.planner.nr_cpus()
     }
 
-    /// The folder of a group's cgroup.
     pub fn folder_of(&self, name: &str) -> Option<PathBuf> {
         let shown = self.enforcer().shown_path(name).ok()?;
         let below = shown.strip_prefix("/").unwrap_or(&shown);

@@ -10,7 +10,7 @@ const AUDIT_INTERVAL: Duration = Duration::from_millis(500);
 /// Groups with files that other processes wrote, or may have written.
 #[derive(Debug, Default)]
 pub(in crate::service) struct ExternalChanges {
-    /// Groups that are to be audited, with when.
+    /// Groups that are to be audited, with the time of the audit.
     written: BTreeMap<String, Instant>,
     /// Groups in which a value of another process was found and left.
     respected: BTreeSet<String>,
@@ -26,7 +26,6 @@ impl ExternalChanges {
         self.written.values().min().copied()
     }
 
-    /// The groups whose audit is due.
     pub fn due_groups(&self, now: Instant) -> Vec<String> {
         let due = self.written.iter().filter(|(_, at)| **at <= now);
         due.map(|(name, _)| name.clone()).collect()
@@ -37,7 +36,7 @@ impl ExternalChanges {
         self.written.keys().cloned().collect()
     }
 
-    /// The group is being audited.
+    /// Notes that the group is being audited.
     pub fn audited(&mut self, name: &str) {
         self.written.remove(name);
     }
@@ -52,7 +51,7 @@ impl ExternalChanges {
         self.respected.remove(name)
     }
 
-    /// The groups whose external values were left, which they are no more.
+    /// Ends the respect for the external values of all groups. Returns the groups that had some.
     pub fn take_respected(&mut self) -> BTreeSet<String> {
         std::mem::take(&mut self.respected)
     }

@@ -7,12 +7,10 @@ use plimsoll_engine::knobs::{Class, Demand, Knobs};
 
 use super::super::desired::{self, Desired};
 
-/// Delay of the first retry after a failure. It doubles with each further failure …
+/// Delay of the first retry after a failure. It doubles with each further one, up to `RETRY_MAX`.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
-/// … up to this.
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
-/// One group.
 #[derive(Debug)]
 pub(in crate::service) struct Entry {
     /// Desired state; `None`: the group is to be removed.
@@ -21,8 +19,8 @@ pub(in crate::service) struct Entry {
     pub applied: Option<Knobs>,
     /// Failure, or loss of the desired state.
     pub problem: Option<String>,
-    /// What is in force may not be what the knobs ask for: a change has failed half-way, or the
-    /// machine demands headroom from now on.
+    /// The state in force may differ from the one that the knobs ask for: a change has failed
+    /// half-way, or the machine has begun or ceased to demand headroom.
     pub is_doubtful: bool,
     failures: u32,
 }
@@ -31,7 +29,7 @@ pub(in crate::service) struct Entry {
 #[derive(Debug, Default)]
 pub(in crate::service) struct GroupTable {
     entries: BTreeMap<String, Entry>,
-    /// Headroom demand of all groups.
+    /// Merged from all groups.
     demand: Demand,
     /// Groups whose applied state may differ from the desired one.
     pending: BTreeSet<String>,
@@ -42,7 +40,6 @@ pub(in crate::service) struct GroupTable {
 }
 
 impl GroupTable {
-    /// All groups, by name.
     pub fn entries(&self) -> impl Iterator<Item = (&String, &Entry)> {
         self.entries.iter()
     }
@@ -51,7 +48,6 @@ impl GroupTable {
         self.entries.get(name)
     }
 
-    /// Whether the enforcer has applied the group.
     pub fn is_applied(&self, name: &str) -> bool {
         let entry = self.entries.get(name);
         entry.is_some_and(|entry| entry.applied.is_some())
@@ -70,7 +66,6 @@ impl GroupTable {
         self.entries.get(name)?.desired.as_ref()
     }
 
-    /// The desired states of all groups.
     pub fn desired_states(&self) -> impl Iterator<Item = &Desired> {
         self.entries
             .values()
@@ -81,14 +76,13 @@ impl GroupTable {
         self.entries.len()
     }
 
-    /// Whether any group is kept below normal work: its cgroup is idle, at times if it has a soft
-    /// cap.
+    /// Returns whether any group is kept below normal work: its cgroup is idle, or is idle at times
+    /// because it has a soft cap.
     pub fn has_batch(&self) -> bool {
         let mut applied = self.entries.values().filter_map(|it| it.applied.as_ref());
         applied.any(|knobs| knobs.class == Some(Class::Batch) || knobs.soft_cap.is_some())
     }
 
-    /// Whether any group asks for the host's tuning.
     pub fn wants_tuning(&self) -> bool {
         let mut applied = self.entries.values().filter_map(|it| it.applied.as_ref());
         applied.any(|knobs| knobs.host_tuning)
@@ -120,7 +114,6 @@ impl GroupTable {
         true
     }
 
-    /// The headroom demand of all groups.
     pub fn demand(&self) -> Demand {
         self.demand
     }
@@ -146,13 +139,12 @@ impl GroupTable {
         }
     }
 
-    /// Has all groups reconciled at once.
     pub fn mark_all_pending(&mut self) {
         self.retries.clear();
         self.pending = self.entries.keys().cloned().collect();
     }
 
-    /// Has all batch groups changed: whether they yield to headroom is no knob of theirs.
+    /// Has all batch groups changed again: whether they yield to headroom is no knob of theirs.
     pub fn doubt_batch(&mut self) {
         for entry in self.entries.values_mut() {
             let is_batch = |knobs: &Knobs| knobs.class == Some(Class::Batch);
@@ -161,7 +153,6 @@ impl GroupTable {
         self.mark_all_pending();
     }
 
-    /// Retries all failed groups at once.
     pub fn retry_all(&mut self) {
         self.pending
             .extend(std::mem::take(&mut self.retries).into_keys());
@@ -199,7 +190,6 @@ impl GroupTable {
         taken
     }
 
-    /// Whether any group is pending, or its retry is due.
     pub fn needs_reconcile(&self, now: Instant) -> bool {
         self.has_changed || self.has_pending() || self.due().is_some_and(|due| due <= now)
     }
@@ -208,7 +198,7 @@ impl GroupTable {
         !self.pending.is_empty()
     }
 
-    /// When the next retry is due.
+    /// Returns the time of the next retry.
     pub fn due(&self) -> Option<Instant> {
         self.retries.values().min().copied()
     }
@@ -223,7 +213,6 @@ impl GroupTable {
         }
     }
 
-    /// Notes that the enforcer has removed the group.
     pub fn removed(&mut self, name: &str) {
         match self.entries.get_mut(name) {
             Some(entry) if entry.desired.is_some() => entry.applied = None,

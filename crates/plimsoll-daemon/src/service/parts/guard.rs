@@ -6,27 +6,27 @@ use super::super::options::{Attached, Guard, LINGER, LoadGuard, Starter};
 use crate::log::Log;
 use crate::state::GuardState;
 
-/// Attaches and detaches the guard.
 #[derive(Default)]
 pub(in crate::service) enum GuardSwitch {
     #[default]
     Off,
-    /// A thread attaches it, for the CPUs that are online.
+    /// A thread attaches the guard, for the CPUs that are online.
     Attaching { nr_cpus: u32 },
     On {
         guard: Box<dyn Guard>,
         nr_cpus: u32,
-        /// Since when there is nothing to guard.
+        /// Time since which there is nothing to guard; `None`: there is something.
         idle_since: Option<Instant>,
     },
-    /// This host has none, for this reason. Tried again for the next batch group after the last.
+    /// This host has no guard, for this reason. After a time without batch groups, the next batch
+    /// group has it tried again.
     Refused(String),
 }
 
 impl GuardSwitch {
-    /// Has the guard attached to the CPUs that are online if it is needed. When it is needed no
-    /// longer it stays for [`LINGER`]: one command often follows another. Returns what attaches
-    /// it, which takes tenths of a second; the caller hands the result to
+    /// Has the guard attached to the CPUs that are online if it is needed. A guard that is needed
+    /// no longer stays for [`LINGER`]: one command often follows another. Returns the function that
+    /// attaches the guard, which takes tenths of a second; the caller hands its result to
     /// [`GuardSwitch::attached`].
     #[must_use]
     pub fn follow(
@@ -59,7 +59,7 @@ impl GuardSwitch {
         matches!(self, Self::Attaching { .. })
     }
 
-    /// Takes what [`GuardSwitch::follow`] has asked for.
+    /// Takes the result of the function that [`GuardSwitch::follow`] has returned.
     pub fn attached(&mut self, attached: Attached, log: &Log) {
         let Self::Attaching { nr_cpus } = *self else {
             return;
@@ -81,7 +81,7 @@ impl GuardSwitch {
         };
     }
 
-    /// Its state, once it is attached or refused.
+    /// Returns the state of the guard, once it is attached or refused.
     pub fn state(&self) -> Option<GuardState> {
         match self {
             Self::Off | Self::Attaching { .. } => None,
@@ -225,7 +225,7 @@ mod tests {
         }
         switch.attached(load(), &Log::new(Priority::Error));
         assert!(switch.state().is_some());
-        // For the CPU that has come online meanwhile.
+        // Another guard is needed for the CPU that has come online meanwhile.
         let again = switch.follow(true, 3, now, &host);
         assert!(again.is_some());
         assert_eq!(host.attached.load(Ordering::Relaxed), 0);

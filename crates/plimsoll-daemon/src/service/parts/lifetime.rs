@@ -7,11 +7,10 @@ use super::super::options::LINGER;
 /// Interval of housekeeping, which checks conditions that no event reports.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
-/// Start, housekeeping and end of the service.
 pub(in crate::service) struct Lifetime {
     started: Instant,
     housekept: Instant,
-    /// When there last was a group, or a request.
+    /// Time at which there last was a group, a request, or a configuration file.
     last_used: Instant,
     is_ending: bool,
     /// At the end, groups stay limited for the next owner.

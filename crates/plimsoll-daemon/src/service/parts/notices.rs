@@ -8,7 +8,6 @@ use plimsoll_engine::undo::UndoReport;
 use crate::log::Log;
 use crate::state::Counters;
 
-/// Log, open problems and counters.
 pub(in crate::service) struct Notices {
     pub log: Arc<Log>,
     pub counters: Counters,
@@ -43,7 +42,6 @@ impl Notices {
         }
     }
 
-    /// The open problems, a line each.
     pub fn problems(&self) -> Vec<String> {
         self.problems.values().cloned().collect()
     }

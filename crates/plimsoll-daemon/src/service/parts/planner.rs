@@ -28,13 +28,13 @@ pub(in crate::service) fn shown(plan: &Plan, name: &str) -> serde_json::Value {
     for item in &mut items {
         item.group = name.to_owned();
     }
-    // It has string keys only: it always serialises.
+    // The items have string keys only: they always serialise.
     serde_json::to_value(items).unwrap_or_default()
 }
 
 /// Desired state, as far as this host can enforce it.
 pub(in crate::service) struct Planned {
-    /// Its own knobs that are enforced.
+    /// The group's own knobs that are enforced.
     pub knobs: Knobs,
     /// Mechanism and loss of each knob.
     pub plan: Plan,
@@ -50,7 +50,6 @@ impl Planner {
         }
     }
 
-    /// Those online now.
     pub fn nr_cpus(&self) -> u32 {
         nr_cpus_online()
     }
@@ -88,8 +87,9 @@ impl Planner {
         Ok(Planned { knobs, plan, loss })
     }
 
-    /// Knobs of a group with what the machine demands of it: a batch group yields to the headroom
-    /// of all groups, and to its own before that is merged. That of a normal group limits others.
+    /// Returns the knobs of a group with the headroom that the machine demands of it: a batch group
+    /// yields to the headroom of all groups, and to its own before the demands are merged. The
+    /// headroom of a normal group limits others.
     pub fn in_force(&self, desired: &Desired, knobs: &Knobs, mut demand: Demand) -> Knobs {
         let mut in_force = knobs.clone();
         if !desired.is_batch() || self.cannot_yield(desired).is_some() {
@@ -102,8 +102,8 @@ impl Planner {
         in_force
     }
 
-    /// Why a batch group does not yield to what is demanded of it, which keeps no group from
-    /// running. The plan refuses a headroom of its own that the kernel could not have.
+    /// Returns the reason why a batch group does not yield to the demanded headroom, which keeps no
+    /// group from running. The plan refuses a headroom of its own that the kernel could not have.
     fn cannot_yield(&self, desired: &Desired) -> Option<&'static str> {
         let is_foreign = desired.kind == GroupKind::Foreign;
         let is_own = !is_foreign && desired.knobs.headroom.is_some();

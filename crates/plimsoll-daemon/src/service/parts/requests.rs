@@ -11,11 +11,10 @@ use super::super::command::Command;
 use super::super::members::{Members, lives, processes_below};
 use super::super::requested::{Override, Requested};
 
-/// The group of a command is kept this long after its last process, for a client that reads
+/// Time for which the group of a command is kept after its last process, for a client that reads
 /// its usage.
 const KEPT_EMPTY: Duration = Duration::from_secs(5);
 
-/// Requests in force and their file.
 pub(in crate::service) struct Requests {
     runtime: RuntimeFolder,
     /// Device and inode of the runtime folder at the start.
@@ -23,7 +22,7 @@ pub(in crate::service) struct Requests {
     requested: Requested,
     /// The last write failed.
     is_stale: bool,
-    /// Groups of commands without processes.
+    /// Groups of commands without processes, with the time since when.
     empty_since: BTreeMap<String, Instant>,
 }
 
@@ -92,7 +91,6 @@ impl Requests {
         old.is_some()
     }
 
-    /// Removes all overrides, and returns their keys.
     pub fn take_overrides(&mut self) -> Vec<String> {
         let overrides = std::mem::take(&mut self.requested.overrides);
         overrides.into_keys().collect()
@@ -123,7 +121,6 @@ impl Requests {
         self.empty_since.remove(name);
     }
 
-    /// The running members of all groups of commands.
     pub fn members(&self) -> Members {
         self.commands()
             .map(|(name, command)| (name.clone(), command.running_members()))
@@ -185,9 +182,6 @@ impl Requests {
 }
 
 /// Forgets the requests of a daemon that has ended. Returns their names.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn forget(runtime: &RuntimeFolder) -> std::io::Result<Vec<String>> {
     let (requested, _) = Requested::read(runtime);
     Requested::default().write(runtime)?;

@@ -6,13 +6,12 @@ use plimsoll_engine::undo::UndoReport;
 
 use super::Notices;
 
-/// The subject of its problems, in `show` and in the log.
+/// Subject of the problems of the tuning, in `show` and in the log.
 const ABOUT: &str = "host-tuning";
 
-/// Sets the host's tuning, and puts it back.
 pub(in crate::service) struct TuningSwitch {
     tuning: HostTuning,
-    /// Whether the setting is ours, while a group asks for it.
+    /// Whether this owner has changed the setting; `None`: no group asks for it.
     is_changed: Option<bool>,
 }
 
@@ -25,7 +24,7 @@ impl TuningSwitch {
     }
 
     /// Has the host tuned if that is wanted, and only then. A failure is a problem for the operator
-    /// and not fatal: batch work is limited without.
+    /// and not fatal: batch work is limited without the tuning, too.
     pub fn follow(&mut self, is_wanted: bool, notices: &mut Notices) {
         if is_wanted == self.is_changed.is_some() {
             return;
@@ -54,7 +53,7 @@ impl TuningSwitch {
         self.tuning.put_back()
     }
 
-    /// Whether the owner has made preemption full, while a group asks for it.
+    /// Returns whether this owner has made preemption full; `None`: no group asks for it.
     pub fn state(&self) -> Option<bool> {
         self.is_changed
     }
