@@ -29,16 +29,10 @@ pub enum Error {
     OtherScheduler(String),
 
     #[error("cannot read {path}: {source}")]
-    Read {
-        path: PathBuf,
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
 
     #[error("{path} says {text:?}, which is not understood")]
-    Parse {
-        path: PathBuf,
-        text: String,
-    },
+    Parse { path: PathBuf, text: String },
 
     #[error("cannot {step} the scheduler: {source}{}", explanation(.reason.as_deref()))]
     Libbpf {

@@ -35,9 +35,7 @@ pub enum ClientError {
         source: io::Error,
     },
     #[error("{path}: permission denied; allowed: root and members of group `{OPERATORS}`, and everybody in a cgroup subtree that is delegated to them", path = path.display())]
-    Denied {
-        path: PathBuf,
-    },
+    Denied { path: PathBuf },
     #[error("the daemon at {path} has ended the connection; it may be restarting: try again", path = path.display())]
     Ended {
         path: PathBuf,
@@ -45,22 +43,13 @@ pub enum ClientError {
         is_unread: bool,
     },
     #[error("the daemon at {path} has not answered after {} s", after.as_secs(), path = path.display())]
-    TooLate {
-        path: PathBuf,
-        after: Duration,
-    },
+    TooLate { path: PathBuf, after: Duration },
     #[error("the daemon at {path}, process {pid}, is stopped; `kill -CONT {pid}` continues it", path = path.display())]
-    Stopped {
-        path: PathBuf,
-        pid: i32,
-    },
+    Stopped { path: PathBuf, pid: i32 },
     #[error("the request is longer than {REQUEST_BYTES_MAX} bytes")]
     TooLong,
     #[error("the daemon at {path} gave an answer that this plimsoll cannot read ({problem}); the two may be of different versions: restart the daemon", path = path.display())]
-    OtherLanguage {
-        path: PathBuf,
-        problem: String,
-    },
+    OtherLanguage { path: PathBuf, problem: String },
 }
 
 pub struct Client {

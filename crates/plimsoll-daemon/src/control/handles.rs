@@ -25,19 +25,11 @@ const HANDLES_MAX: usize = 1;
 #[derive(Debug, Error)]
 pub enum HandleError {
     #[error("{pid}: no such process")]
-    NoProcess {
-        pid: i32,
-    },
+    NoProcess { pid: i32 },
     #[error("{tid}: is a thread of process {process}; processes are limited as a whole")]
-    Thread {
-        tid: i32,
-        process: i32,
-    },
+    Thread { tid: i32, process: i32 },
     #[error("{pid}: cannot open the process: {source}")]
-    CannotOpen {
-        pid: i32,
-        source: io::Error,
-    },
+    CannotOpen { pid: i32, source: io::Error },
 }
 
 /// Opens a process, as this process's PID namespace numbers it.

@@ -43,14 +43,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 #[derive(Debug, Error)]
 pub enum ServerError {
     #[error("{path}: another daemon listens there", path = path.display())]
-    Taken {
-        path: PathBuf,
-    },
+    Taken { path: PathBuf },
     #[error("{path}: cannot listen: {source}", path = path.display())]
-    CannotListen {
-        path: PathBuf,
-        source: io::Error,
-    },
+    CannotListen { path: PathBuf, source: io::Error },
 }
 
 /// A thread that serves a socket.

@@ -66,7 +66,10 @@ pub(super) enum Reply {
     /// No body, and the length of the text is not known.
     HeadOnly,
     /// The metrics, and how many bytes of the text were sent.
-    Metrics { text: Arc<Text>, at: usize },
+    Metrics {
+        text: Arc<Text>,
+        at: usize,
+    },
 }
 
 impl Reply {

@@ -23,7 +23,9 @@ pub(super) enum Message {
         reply: SyncSender<Answer>,
     },
     /// Request of the state, for the metrics.
-    State { reply: SyncSender<State> },
+    State {
+        reply: SyncSender<State>,
+    },
     Reload,
     /// Opens a problem for the operator; `None` closes it.
     Problem {
@@ -34,7 +36,9 @@ pub(super) enum Message {
     Guard(Attached),
     /// Lines of the enforcer for the log.
     Reports(Vec<String>),
-    Stop { leaves_groups: bool },
+    Stop {
+        leaves_groups: bool,
+    },
 }
 
 pub(super) struct Inbox {
