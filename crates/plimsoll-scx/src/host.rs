@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use nix::sys::statfs::{FsType, statfs};
+use plimsoll_engine::journal::Journal;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::undo::UndoReport;
 use serde::Serialize;
@@ -43,6 +44,17 @@ pub struct Readiness {
 
 pub struct Host;
 
+/// A scheduler that an earlier owner has left in the kernel. No other owner undoes its journal
+/// while this lives.
+pub struct LeftScheduler(Journal);
+
+impl LeftScheduler {
+    /// Removes the scheduler. When this returns, another can be loaded.
+    pub fn unload(self) -> UndoReport {
+        supervisor::undo_journal(self.0)
+    }
+}
+
 impl Host {
     /// Whether Plimsoll's scheduler is loaded with groups of this user. Costs three small reads.
     pub fn serves(runtime: &RuntimeFolder) -> bool {
@@ -52,13 +64,13 @@ impl Host {
         Status::published(runtime).is_some_and(|status| status.activity == Activity::Running)
     }
 
-    /// Removes the scheduler of an owner that is gone from the kernel. When this returns, another
-    /// can be loaded. The caller owns the tree.
+    /// The scheduler of an owner that is gone, which goes on until it is unloaded. The caller owns
+    /// the tree. `None`: there is none.
     ///
     /// # Errors
     /// When its journal cannot be opened.
-    pub fn unload_left(runtime: &RuntimeFolder) -> Result<UndoReport, ControlError> {
-        supervisor::undo_left_behind(runtime)
+    pub fn take_left(runtime: &RuntimeFolder) -> Result<Option<LeftScheduler>, ControlError> {
+        Ok(supervisor::left_behind(runtime)?.map(LeftScheduler))
     }
 
     /// Removes the scheduler of an owner that is gone from the kernel, and the files that the owner
@@ -67,7 +79,8 @@ impl Host {
     /// # Errors
     /// When its journal cannot be opened.
     pub fn clean_up(runtime: &RuntimeFolder) -> Result<UndoReport, ControlError> {
-        let mut report = Self::unload_left(runtime)?;
+        let mut report =
+            Self::take_left(runtime)?.map_or_else(UndoReport::default, |left| left.unload());
         let left = [status::file(runtime), status::dump_file(runtime)];
         for path in left.into_iter().filter(|path| path.exists()) {
             let name = path.file_name().map(|name| name.to_string_lossy());

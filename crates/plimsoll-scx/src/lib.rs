@@ -38,7 +38,7 @@ pub use control_error::ControlError;
 pub use enforcer::SchedExtEnforcer;
 pub use error::Error;
 pub use exit::{ExitKind, ExitReport};
-pub use host::{Host, Readiness};
+pub use host::{Host, LeftScheduler, Readiness};
 pub use kernel::{Kernel, State, Support};
 pub use loader::Scheduler;
 pub use status::{Activity, Status};

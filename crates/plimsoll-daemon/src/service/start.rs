@@ -89,7 +89,7 @@ impl Service {
         service.take_changes(changes);
         service.reconcile();
         service.take_back_members(&members);
-        let left = service.enforcement.enforcer().finish_adoption();
+        let left = service.enforcement.finish_adoption();
         service
             .notices
             .log_undo(&left, "for no group needs it any more");

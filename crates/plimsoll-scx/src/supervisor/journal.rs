@@ -28,7 +28,9 @@ pub(crate) struct SchedulerJournal {
 impl SchedulerJournal {
     /// Begins the journal, after removing the scheduler of a killed owner.
     pub fn begin(context: &Context) -> Result<Self, ControlError> {
-        report_problems(&context.messages, undo_left_behind(&context.runtime)?);
+        if let Some(left) = left_behind(&context.runtime)? {
+            report_problems(&context.messages, undo_journal(left));
+        }
         Ok(Self {
             journal: create(&context.runtime)?,
             is_left: false,
@@ -38,8 +40,7 @@ impl SchedulerJournal {
 
     /// The journal that an earlier owner has left in this boot, locked from here on.
     pub fn left(runtime: &RuntimeFolder) -> Result<Option<Journal>, ControlError> {
-        let Some(mut journal) = Journal::take_over(&Journal::path_of(runtime.path(), JOURNAL))?
-        else {
+        let Some(mut journal) = left_behind(runtime)? else {
             return Ok(None);
         };
         let header = journal.read().ok().and_then(|(header, _)| header);
@@ -86,11 +87,12 @@ fn create(runtime: &RuntimeFolder) -> Result<Journal, ControlError> {
     Ok(journal)
 }
 
-/// Removes the scheduler of a killed owner from the kernel. When this returns, another can be
-/// loaded.
-pub(crate) fn undo_left_behind(runtime: &RuntimeFolder) -> Result<UndoReport, ControlError> {
-    let left = Journal::take_over(&Journal::path_of(runtime.path(), JOURNAL))?;
-    Ok(left.map_or_else(UndoReport::default, undo_journal))
+/// The journal of a killed owner's scheduler, whichever boot it is of, locked from here on.
+pub(crate) fn left_behind(runtime: &RuntimeFolder) -> Result<Option<Journal>, ControlError> {
+    Ok(Journal::take_over(&Journal::path_of(
+        runtime.path(),
+        JOURNAL,
+    ))?)
 }
 
 /// Removes the scheduler from the kernel and undoes all changes made for it.

@@ -30,7 +30,7 @@ use crate::slots::Groups;
 use crate::status::{Activity, LOSS, Status};
 use crate::topology::CpuMap;
 use crate::{ExitReport, Kernel, Scheduler, machine, slots, status};
-pub(crate) use journal::{SchedulerJournal, is_left_behind, undo_journal, undo_left_behind};
+pub(crate) use journal::{SchedulerJournal, is_left_behind, left_behind, undo_journal};
 use reserved::Reserved;
 use running::Running;
 use watch::Watch;

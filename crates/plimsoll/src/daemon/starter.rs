@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_daemon::config::EnforcerWanted;
-use plimsoll_daemon::service::{Enforcing, LoadGuard, Starter};
+use plimsoll_daemon::service::{AfterAdoption, Enforcing, LoadGuard, Starter};
 use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::runtime::RuntimeFolder;
-use plimsoll_engine::undo::UndoReport;
 use plimsoll_engine::{EngineError, Result};
 
 use super::guard;
@@ -40,29 +39,31 @@ impl HostStarter {
     }
 
     fn stock(&self) -> Result<Enforcing> {
-        // First: its journal alone would be undone without waiting until it is gone.
-        let mut left_behind = self.unload_scheduler()?;
-        let (enforcer, left) = CgroupEnforcer::adopting(&self.hierarchy, &self.runtime)?;
-        left_behind.extend(left);
+        // First: the enforcer undoes journals without an owner.
+        let after_adoption = self.left_scheduler()?;
+        let (enforcer, left_behind) = CgroupEnforcer::adopting(&self.hierarchy, &self.runtime)?;
         Ok(Enforcing {
             enforcer: Box::new(enforcer),
             is_scheduled: false,
             left_behind,
+            after_adoption,
         })
     }
 
-    /// Removes the scheduler that an earlier owner has left.
+    /// Unloads the scheduler that an earlier owner has left, which holds quotas and caps until
+    /// the kernel's files hold them.
     #[cfg(feature = "sched-ext")]
-    fn unload_scheduler(&self) -> Result<UndoReport> {
-        let report = plimsoll_scx::Host::unload_left(&self.runtime);
-        report.map_err(|error| EngineError::SchedExt {
+    fn left_scheduler(&self) -> Result<Option<AfterAdoption>> {
+        let left = plimsoll_scx::Host::take_left(&self.runtime);
+        let left = left.map_err(|error| EngineError::SchedExt {
             problem: error.to_string(),
-        })
+        })?;
+        Ok(left.map(|left| Box::new(|| left.unload()) as AfterAdoption))
     }
 
     #[cfg(not(feature = "sched-ext"))]
-    fn unload_scheduler(&self) -> Result<UndoReport> {
-        Ok(UndoReport::default())
+    fn left_scheduler(&self) -> Result<Option<AfterAdoption>> {
+        Ok(None)
     }
 
     #[cfg(feature = "sched-ext")]
@@ -73,6 +74,7 @@ impl HostStarter {
             enforcer: Box::new(enforcer),
             is_scheduled: !is_lazy,
             left_behind,
+            after_adoption: None,
         })
     }
 

@@ -1,5 +1,8 @@
 //! The daemon that loads the BPF scheduler, and loads it again.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::enforcer::EnforcerKind;
 
@@ -39,7 +42,21 @@ fn a_reload_goes_to_the_stock_kernel_and_back() {
     let own = rig.host.batch("sleeper");
     wait_until("it is there", || own.is_populated().unwrap_or(false));
     let own_before = (cgroup_id(&own), own.processes().unwrap());
-    daemon.reload_with(&text_of("cgroup"));
+    let is_reloaded = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // In this order: a quota that is set after the look at the scheduler came too late.
+            while !is_reloaded.load(Ordering::Relaxed) {
+                let is_limited = state() == "enabled" || quota_us(&job) != -1;
+                assert!(
+                    is_limited,
+                    "neither the scheduler nor the kernel holds the quota"
+                );
+            }
+        });
+        daemon.reload_with(&text_of("cgroup"));
+        is_reloaded.store(true, Ordering::Relaxed);
+    });
     // Made anew, it would not have been limited in between.
     assert_eq!((cgroup_id(&own), own.processes().unwrap()), own_before);
     assert_eq!(daemon.state().daemon.enforcer, EnforcerKind::Cgroup);

@@ -12,7 +12,7 @@ use plimsoll_engine::undo::UndoReport;
 
 use super::super::desired::Desired;
 use super::super::handle::Handle;
-use super::super::options::Starter;
+use super::super::options::{AfterAdoption, Starter};
 use super::control_loop::{ControlLoop, Heartbeat, Shared};
 use super::planner::{Planned, Planner};
 use crate::config::{Config, EnforcerWanted};
@@ -24,6 +24,7 @@ pub(in crate::service) struct Enforcement {
     control: ControlLoop,
     /// The policy that was handed to the enforcer.
     machine: Option<MachinePolicy>,
+    after_adoption: Option<AfterAdoption>,
 }
 
 impl Enforcement {
@@ -44,6 +45,7 @@ impl Enforcement {
             planner: Planner::new(&hierarchy, enforcing.is_scheduled),
             control: ControlLoop::start(enforcing.enforcer, heartbeat, service),
             machine: None,
+            after_adoption: enforcing.after_adoption,
             starter,
             hierarchy,
         };
@@ -56,11 +58,24 @@ impl Enforcement {
     /// # Errors
     /// When the new one cannot be started; the present one stays, and has no groups.
     pub fn replace(&mut self, wanted: EnforcerWanted) -> Result<UndoReport> {
+        // Else the next enforcer could not have what this holds.
+        self.after_adoption = None;
         let enforcing = self.starter.start(wanted)?;
         drop(self.control.replace(enforcing.enforcer));
         self.machine = None;
+        self.after_adoption = enforcing.after_adoption;
         self.planner = Planner::new(&self.hierarchy, enforcing.is_scheduled);
         Ok(enforcing.left_behind)
+    }
+
+    /// Undoes the changes of an earlier owner, or enforcer, that no group needs any more. Called
+    /// after all groups have been added.
+    pub fn finish_adoption(&mut self) -> UndoReport {
+        let mut report = self.enforcer().finish_adoption();
+        if let Some(undo) = self.after_adoption.take() {
+            report.extend(undo());
+        }
+        report
     }
 
     /// Hands the machine's policy to the enforcer. `None`: it has this policy already. A policy
