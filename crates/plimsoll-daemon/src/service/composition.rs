@@ -20,12 +20,17 @@ pub struct Service {
     pub(super) external: ExternalChanges,
     pub(super) table: GroupTable,
     pub(super) enforcement: Enforcement,
-    pub(super) guard: GuardSwitch,
-    pub(super) tuning: TuningSwitch,
+    pub(super) fair: FairClass,
     pub(super) usage: UsageMeter,
     pub(super) notices: Notices,
     pub(super) inbox: Inbox,
     pub(super) lifetime: Lifetime,
+}
+
+/// Help for the service while the fair class runs batch work.
+pub(super) struct FairClass {
+    pub guard: GuardSwitch,
+    pub tuning: TuningSwitch,
 }
 
 impl Service {

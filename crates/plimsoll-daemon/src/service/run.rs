@@ -89,7 +89,7 @@ impl Service {
                         self.notices.log.warning("enforcer", &line);
                     }
                 }
-                Message::Guard(attached) => self.guard.attached(attached, &self.notices.log),
+                Message::Guard(attached) => self.fair.guard.attached(attached, &self.notices.log),
                 Message::Stop { leaves_groups } => {
                     let leaves_groups = leaves_groups || !self.file.is_present();
                     self.lifetime.end(leaves_groups);
@@ -103,33 +103,34 @@ impl Service {
     pub(super) fn follow_fair_class(&mut self) {
         let is_of_fair_class = !self.enforcement.has_all_tasks();
         let is_needed = self.table.has_batch() && is_of_fair_class;
-        if !is_of_fair_class && !self.guard.is_attaching() {
-            self.guard = GuardSwitch::default();
+        if !is_of_fair_class && !self.fair.guard.is_attaching() {
+            self.fair.guard = GuardSwitch::default();
         }
         let (starter, now) = (self.enforcement.starter(), Instant::now());
-        let load = self.guard.follow(is_needed, nr_cpus_online(), now, starter);
+        let guard = &mut self.fair.guard;
+        let load = guard.follow(is_needed, nr_cpus_online(), now, starter);
         if let Some(load) = load {
             self.inbox.handle().load_guard(load);
         }
         // The plan of a group of the scheduler does not check that the host allows the tuning.
         let is_wanted =
             is_of_fair_class && self.table.wants_tuning() && self.enforcement.may_tune_host();
-        self.tuning.follow(is_wanted, &mut self.notices);
+        self.fair.tuning.follow(is_wanted, &mut self.notices);
     }
 
     /// Detaches the guard, also one that is just being attached: it may have moved a task, and the
     /// process must not end before the task is free again. If that takes too long, the task is on
     /// record for the next owner.
     fn detach_guard(&mut self) {
-        while self.guard.is_attaching()
+        while self.fair.guard.is_attaching()
             && let Some(message) = self.inbox.next_within(ATTACH_MAX)
         {
             // Clients learn of the end: nobody answers them.
             if let Message::Guard(attached) = message {
-                self.guard.attached(attached, &self.notices.log);
+                self.fair.guard.attached(attached, &self.notices.log);
             }
         }
-        self.guard = GuardSwitch::default();
+        self.fair.guard = GuardSwitch::default();
     }
 
     /// Checks conditions that no event reports.
@@ -159,7 +160,7 @@ impl Service {
         self.save_members();
         self.detach_guard();
         // Preemption outlives the groups, and the next owner may come late, or never.
-        let tuning = self.tuning.put_back();
+        let tuning = self.fair.tuning.put_back();
         self.notices.log_undo(&tuning, "as it was before");
         if self.lifetime.leaves_groups() && self.table.len() > 0 {
             return tuning;

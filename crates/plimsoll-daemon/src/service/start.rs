@@ -7,6 +7,7 @@ use plimsoll_engine::cgroup::BusyMeter;
 use plimsoll_engine::text_file::FileError;
 use thiserror::Error;
 
+use super::composition::FairClass;
 use super::handle::Inbox;
 use super::parts::{
     ConfigFile, Enforcement, ExternalChanges, GroupTable, GuardSwitch, Lifetime, Notices,
@@ -77,8 +78,10 @@ impl Service {
             external: ExternalChanges::default(),
             table: GroupTable::default(),
             enforcement,
-            guard: GuardSwitch::default(),
-            tuning,
+            fair: FairClass {
+                guard: GuardSwitch::default(),
+                tuning,
+            },
             usage: UsageMeter::start(busy),
             notices,
             inbox,

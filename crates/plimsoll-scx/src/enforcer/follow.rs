@@ -22,16 +22,16 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 impl SchedExtEnforcer {
     /// Loads or adopts the scheduler, and waits until it runs.
     pub(super) fn find_scheduler(&mut self) -> std::result::Result<(), ControlError> {
-        let journal = match self.left_scheduler.take() {
+        let journal = match self.link.left.take() {
             Some(left) => SchedulerJournal::go_on(left, &self.context),
             None => SchedulerJournal::begin(&self.context)?,
         };
-        let journal = self.journal.insert(journal);
+        let journal = self.link.journal.insert(journal);
         let (supervisor, first_load) = Supervisor::start(&self.context, journal, false)?;
         // The thread ends before its answer only if it panics.
         let gone = |_| ControlError::NotReady("the scheduler's thread has failed".into());
         first_load.recv().map_err(gone)??;
-        self.supervisor = Some(supervisor);
+        self.link.supervisor = Some(supervisor);
         if self.open_scheduler()? {
             return Ok(());
         }
@@ -57,8 +57,8 @@ impl SchedExtEnforcer {
             // The kernel has just thrown it out.
             return Ok(false);
         }
-        self.objects = Some(Arc::new(Objects::open()?));
-        (self.machine_is_stale, self.slice_is_stale) = (true, true);
+        self.link.objects = Some(Arc::new(Objects::open()?));
+        (self.policy.is_stale, self.policy.slice_is_stale) = (true, true);
         self.follow_machine()?;
         Ok(true)
     }
@@ -67,32 +67,37 @@ impl SchedExtEnforcer {
     /// policy. After a failure the next look tries again.
     pub(super) fn follow_machine(&mut self) -> std::result::Result<(), ControlError> {
         let nr_cpus = nr_cpus_online();
-        if !self.machine_is_stale && self.nr_cpus == nr_cpus {
+        if !self.policy.is_stale && self.policy.nr_cpus == nr_cpus {
             return Ok(());
         }
         let groups = self.context.groups.lock();
         let policy = self.context.machine.lock();
-        if let (Some(objects), Some(policy)) = (&self.objects, *policy) {
-            match self.slice_is_stale {
+        if let (Some(objects), Some(policy)) = (&self.link.objects, *policy) {
+            match self.policy.slice_is_stale {
                 true => machine::set(objects, &groups, &policy)?,
                 false => machine::set_demand(objects, &policy)?,
             }
         }
-        (self.machine_is_stale, self.slice_is_stale) = (false, false);
-        self.nr_cpus = nr_cpus;
+        (self.policy.is_stale, self.policy.slice_is_stale) = (false, false);
+        self.policy.nr_cpus = nr_cpus;
         Ok(())
     }
 
     /// Follows the supervisor to a reloaded scheduler.
     pub(super) fn look(&mut self, now: Instant) -> Result<()> {
-        let Some(journal) = &self.journal else {
+        let Some(journal) = &self.link.journal else {
             return Ok(());
         };
-        if self.supervisor.as_ref().is_none_or(Supervisor::has_ended) {
+        if self
+            .link
+            .supervisor
+            .as_ref()
+            .is_none_or(Supervisor::has_ended)
+        {
             let (supervisor, _) = Supervisor::start(&self.context, journal, true)?;
-            self.supervisor = Some(supervisor);
+            self.link.supervisor = Some(supervisor);
         }
-        let known = self.objects.as_ref().map(|objects| objects.id);
+        let known = self.link.objects.as_ref().map(|objects| objects.id);
         if let Some(pinned) = objects::pinned_id()
             && known != Some(pinned)
         {
@@ -101,15 +106,15 @@ impl SchedExtEnforcer {
         self.follow_machine()?;
         self.report_whether_limits_hold();
         let registered = self.register_all(now);
-        if let Some(objects) = &self.objects {
-            self.machine_use.observe(objects, now);
+        if let Some(objects) = &self.link.objects {
+            self.samples.machine.observe(objects, now);
         }
         registered
     }
 
     /// Assigns slots to groups that have none: after a reload, or when a slot has become free.
     fn register_all(&mut self, now: Instant) -> Result<()> {
-        let is_due = now >= self.retry;
+        let is_due = now >= self.looks.retry;
         let without = self
             .scheduled
             .iter()
@@ -117,14 +122,14 @@ impl SchedExtEnforcer {
         let without: Vec<(String, bool)> = without
             .map(|(name, scheduled)| (name.clone(), scheduled.waits))
             .collect();
-        let Some(objects) = self.objects.clone() else {
+        let Some(objects) = self.link.objects.clone() else {
             return Ok(());
         };
         if without.is_empty() {
             return Ok(());
         }
         if is_due {
-            self.retry = now + RETRY_INTERVAL;
+            self.looks.retry = now + RETRY_INTERVAL;
         }
         let (shared, hierarchy) = (self.context.groups.clone(), self.context.hierarchy.clone());
         let groups = shared.lock();
@@ -157,7 +162,7 @@ impl SchedExtEnforcer {
     /// Follows a reload: the groups have to be registered again. The counters of the old scheduler
     /// can still be read.
     fn follow(&mut self) -> Result<()> {
-        if let Some(old) = self.objects.take() {
+        if let Some(old) = self.link.objects.take() {
             for scheduled in self.scheduled.values_mut() {
                 scheduled.waits = false;
                 if let Some(slot) = scheduled.slot.take() {
@@ -167,7 +172,7 @@ impl SchedExtEnforcer {
             }
         }
         if self.open_scheduler()? {
-            self.machine_use = MachineUse::default();
+            self.samples.machine = MachineUse::default();
         }
         Ok(())
     }
@@ -176,7 +181,7 @@ impl SchedExtEnforcer {
     /// alone. Batch groups stay in the background without it.
     fn report_whether_limits_hold(&mut self) {
         let hold = Status::now(&self.context.runtime).activity == Activity::Running;
-        if std::mem::replace(&mut self.limits_hold, hold) == hold {
+        if std::mem::replace(&mut self.looks.limits_hold, hold) == hold {
             return;
         }
         let normal = self

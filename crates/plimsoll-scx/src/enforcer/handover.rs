@@ -55,7 +55,7 @@ impl SchedExtEnforcer {
             .iter()
             .map(|(name, knobs)| (*name, self.begin(name, knobs)))
             .collect();
-        let objects = self.objects.clone();
+        let objects = self.link.objects.clone();
         let (shared, hierarchy) = (self.context.groups.clone(), self.context.hierarchy.clone());
         let known = shared.lock();
         let root = hierarchy.mount_point();
@@ -142,7 +142,7 @@ impl SchedExtEnforcer {
         let (shared, hierarchy) = (self.context.groups.clone(), self.context.hierarchy.clone());
         let mut groups = shared.lock();
         groups.insert(folder, knobs);
-        if let (Some(objects), true) = (self.objects.clone(), has_slot) {
+        if let (Some(objects), true) = (self.link.objects.clone(), has_slot) {
             let mut registrar = Registrar::new(&objects, &groups, hierarchy.mount_point());
             self.register(name, &mut registrar, false)?;
         }
@@ -170,10 +170,10 @@ impl SchedExtEnforcer {
         let mut groups = shared.lock();
         for (_, scheduled) in taken {
             groups.remove(&scheduled.folder);
-            if let (Some(objects), Some(slot)) = (&self.objects, scheduled.slot) {
+            if let (Some(objects), Some(slot)) = (&self.link.objects, scheduled.slot) {
                 note(report, release(objects, &groups, slot, scheduled.cgroup_id));
                 // A waiting group can get the slot.
-                self.retry = std::time::Instant::now();
+                self.looks.retry = std::time::Instant::now();
             }
         }
     }

@@ -67,28 +67,53 @@ pub struct SchedExtEnforcer {
     scheduled: BTreeMap<String, Scheduled>,
     /// The scheduler is loaded for the first group that needs it, and removed with the last.
     is_lazy: bool,
-    objects: Option<Arc<Objects>>,
     context: Context,
-    machine_use: MachineUse,
-    /// The scheduler does not have the present policy of the machine yet.
-    machine_is_stale: bool,
-    /// The policy that the scheduler does not have yet has another bandwidth slice.
-    slice_is_stale: bool,
-    /// CPUs that were online when the policy was set.
-    nr_cpus: u32,
-    looked: Option<Instant>,
-    /// Time of the next attempt for groups without a slot.
-    retry: Instant,
-    last_problem: Option<String>,
-    /// Whether the limits of normal groups held at the last report.
-    limits_hold: bool,
-    recent_headroom: Recent<Option<HeadroomSample>>,
-    recent_scheduler: Recent<SchedulerSample>,
+    link: Link,
+    policy: PolicyState,
+    looks: Looks,
+    samples: Samples,
+}
+
+/// Connection to the scheduler in the kernel.
+#[derive(Debug, Default)]
+struct Link {
+    objects: Option<Arc<Objects>>,
     supervisor: Option<Supervisor>,
     /// `None`: the scheduler is not needed.
     journal: Option<SchedulerJournal>,
-    /// The journal of an earlier owner's scheduler, until the scheduler is adopted.
-    left_scheduler: Option<Journal>,
+    /// Journal of an earlier owner's scheduler, until that is adopted.
+    left: Option<Journal>,
+}
+
+/// Difference between the machine's policy and the scheduler's.
+#[derive(Debug, Default)]
+struct PolicyState {
+    /// The scheduler does not have the present policy yet, …
+    is_stale: bool,
+    /// … with another bandwidth slice.
+    slice_is_stale: bool,
+    /// CPUs that were online when the policy was set.
+    nr_cpus: u32,
+}
+
+/// Periodic looks for a reloaded scheduler.
+#[derive(Debug)]
+struct Looks {
+    last: Option<Instant>,
+    /// Time of the next attempt for groups without a slot.
+    retry: Instant,
+    /// Last failure that was reported.
+    problem: Option<String>,
+    /// Last report on limits of normal groups.
+    limits_hold: bool,
+}
+
+/// Measurements of the scheduler, which are kept for a moment.
+#[derive(Debug, Default)]
+struct Samples {
+    machine: MachineUse,
+    headroom: Recent<Option<HeadroomSample>>,
+    scheduler: Recent<SchedulerSample>,
 }
 
 /// The knobs that the stock enforcer applies. The kernel accepts no weight for a cgroup with an
@@ -123,11 +148,9 @@ impl SchedExtEnforcer {
         let (stock, left_behind) = CgroupEnforcer::adopting(hierarchy, runtime)?;
         let mut enforcer = Self {
             stock,
-            left_scheduler,
             asked: BTreeMap::new(),
             scheduled: BTreeMap::new(),
             is_lazy,
-            objects: None,
             context: Context {
                 hierarchy: Arc::clone(hierarchy),
                 runtime: runtime.clone(),
@@ -136,18 +159,18 @@ impl SchedExtEnforcer {
                 machine: SharedMachine::default(),
                 has_adopted: Arc::default(),
             },
-            machine_use: MachineUse::default(),
-            machine_is_stale: false,
-            slice_is_stale: false,
-            nr_cpus: 0,
-            looked: None,
-            retry: Instant::now(),
-            last_problem: None,
-            limits_hold: true,
-            recent_headroom: Recent::default(),
-            recent_scheduler: Recent::default(),
-            supervisor: None,
-            journal: None,
+            link: Link {
+                left: left_scheduler,
+                ..Link::default()
+            },
+            policy: PolicyState::default(),
+            looks: Looks {
+                last: None,
+                retry: Instant::now(),
+                problem: None,
+                limits_hold: true,
+            },
+            samples: Samples::default(),
         };
         if !is_lazy && let Err(error) = enforcer.need_scheduler() {
             enforcer.leave();
@@ -157,10 +180,10 @@ impl SchedExtEnforcer {
     }
 
     fn need_scheduler(&mut self) -> Result<()> {
-        if self.journal.is_some() {
+        if self.link.journal.is_some() {
             return Ok(());
         }
-        self.looked = None;
+        self.looks.last = None;
         let found = self.find_scheduler();
         if found.is_err()
             && let Some(journal) = self.let_go_of_scheduler()
@@ -182,12 +205,12 @@ impl SchedExtEnforcer {
 
     /// Ends the supervision of the scheduler, which stays in the kernel. Returns its journal.
     fn let_go_of_scheduler(&mut self) -> Option<SchedulerJournal> {
-        self.objects = None;
+        self.link.objects = None;
         // Before the journal: the supervisor would load another scheduler.
-        self.supervisor = None;
-        self.recent_scheduler = Recent::default();
-        self.recent_headroom = Recent::default();
-        self.journal.take()
+        self.link.supervisor = None;
+        self.samples.scheduler = Recent::default();
+        self.samples.headroom = Recent::default();
+        self.link.journal.take()
     }
 
     fn drop_scheduler(&mut self) {
@@ -216,12 +239,16 @@ impl SchedExtEnforcer {
     }
 
     fn headroom_now(&self) -> Option<HeadroomSample> {
-        let objects = self.objects.as_ref()?;
+        let objects = self.link.objects.as_ref()?;
         let demand = self.context.machine.demand();
         let names = self.scheduled.keys().take(NAMES_MAX).cloned().collect();
         let nr_groups = self.scheduled.len() as u64;
         let machine = objects.machine()?;
-        Some(self.machine_use.sample(&machine, &demand, names, nr_groups))
+        Some(
+            self.samples
+                .machine
+                .sample(&machine, &demand, names, nr_groups),
+        )
     }
 
     /// The part of a group that the stock enforcer applies.
@@ -294,7 +321,7 @@ impl Enforcer for SchedExtEnforcer {
         self.context.has_adopted.store(true, Ordering::Release);
         let mut report = self.stock.finish_adoption();
         // No group needs the scheduler.
-        if let Some(journal) = self.left_scheduler.take() {
+        if let Some(journal) = self.link.left.take() {
             report.extend(supervisor::undo_journal(journal));
         }
         report
@@ -334,19 +361,19 @@ impl Enforcer for SchedExtEnforcer {
 
     fn tick(&mut self, now: Instant) -> Result<Option<Instant>> {
         let due = self.stock.tick(now);
-        let next = match self.looked {
+        let next = match self.looks.last {
             Some(looked) if now < looked + LOOK_INTERVAL => looked + LOOK_INTERVAL,
             _ => {
-                self.looked = Some(now);
+                self.looks.last = Some(now);
                 match self.look(now) {
-                    Ok(()) => self.last_problem = None,
+                    Ok(()) => self.looks.problem = None,
                     // The next look tries again.
                     Err(error) => {
                         let problem = error.to_string();
-                        if self.last_problem.as_ref() != Some(&problem) {
+                        if self.looks.problem.as_ref() != Some(&problem) {
                             self.context.messages.report(problem.clone());
                         }
-                        self.last_problem = Some(problem);
+                        self.looks.problem = Some(problem);
                     }
                 }
                 now + LOOK_INTERVAL
@@ -368,7 +395,7 @@ impl Enforcer for SchedExtEnforcer {
         let Some(scheduled) = self.scheduled.get(name) else {
             return Ok(sample);
         };
-        let now = match (&self.objects, scheduled.slot) {
+        let now = match (&self.link.objects, scheduled.slot) {
             (Some(objects), Some(slot)) => Counts::of(objects, slot),
             _ => Counts::default(),
         };
@@ -384,11 +411,11 @@ impl Enforcer for SchedExtEnforcer {
 
     fn set_machine(&mut self, policy: &MachinePolicy) -> Result<()> {
         let stock = self.stock.set_machine(policy);
-        self.recent_headroom.forget();
+        self.samples.headroom.forget();
         let before = self.context.machine.lock().replace(*policy);
         let slice = |policy: MachinePolicy| policy.bandwidth_slice;
-        self.slice_is_stale |= before.map(slice) != Some(policy.bandwidth_slice);
-        self.machine_is_stale = true;
+        self.policy.slice_is_stale |= before.map(slice) != Some(policy.bandwidth_slice);
+        self.policy.is_stale = true;
         self.follow_machine()?;
         stock
     }
@@ -397,7 +424,7 @@ impl Enforcer for SchedExtEnforcer {
         let Some(scheduled) = self.scheduled.get(name) else {
             return self.stock.task_rates(name);
         };
-        let (Some(objects), true) = (&self.objects, scheduled.knobs.has_cap()) else {
+        let (Some(objects), true) = (&self.link.objects, scheduled.knobs.has_cap()) else {
             return Ok(None);
         };
         let tids = threads_below(&self.stock.cgroup(name)?.cpu_file(""), &[]);
@@ -413,13 +440,13 @@ impl Enforcer for SchedExtEnforcer {
     }
 
     fn headroom(&self) -> Option<HeadroomSample> {
-        self.recent_headroom.get(|| self.headroom_now())
+        self.samples.headroom.get(|| self.headroom_now())
     }
 
     fn scheduler(&self) -> Option<SchedulerSample> {
-        self.journal.as_ref()?;
+        self.link.journal.as_ref()?;
         let now = || Status::now(&self.context.runtime).sample();
-        Some(self.recent_scheduler.get(now))
+        Some(self.samples.scheduler.get(now))
     }
 
     fn is_populated(&self, name: &str) -> Result<bool> {
@@ -444,7 +471,7 @@ impl Enforcer for SchedExtEnforcer {
     fn leave(&mut self) {
         // The locks of the journals go with them.
         drop(self.let_go_of_scheduler());
-        self.left_scheduler = None;
+        self.link.left = None;
         self.asked.clear();
         self.scheduled.clear();
         self.context.groups.lock().clear();

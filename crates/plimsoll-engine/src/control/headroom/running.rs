@@ -66,31 +66,48 @@ pub(super) struct Running {
     demand: Demand,
     controller: Controller,
     busy: BusyMeter,
+    groups: Groups,
+    account: Account,
+    averages: Averages,
+    /// Whether the demand or the number of CPUs may have changed since the parameters were set.
+    is_changed: bool,
+    nr_cpus: u32,
+    sample: HeadroomSample,
+}
+
+#[derive(Debug)]
+struct Groups {
     /// Groups measured at every update.
     active: Vec<ControlledGroup>,
     /// Groups measured in turns, the next one first.
     dormant: VecDeque<ControlledGroup>,
     lost: Vec<LostGroup>,
-    /// Whether the demand or the number of CPUs may have changed since the parameters were set.
-    is_changed: bool,
     /// Index of the active group at which the next turn begins.
     turn: usize,
+    /// Most files to keep open.
+    files_max: u64,
+}
+
+/// Work that was measured, but not told to the core yet, and the times of the last updates.
+#[derive(Debug)]
+struct Account {
     /// Measured work beyond what the CPUs can have run in its interval, to be counted in the next
     /// one.
     late_ns: u64,
     /// Batch work that was measured, but not charged to the core yet.
     uncharged_ns: u64,
-    nr_cpus: u32,
-    /// Most files to keep open.
-    files_max: u64,
     updated: Instant,
     /// Time, on the core's clock, when a group that had used up its quota last got another.
     returned_ns: u64,
-    averaged: Instant,
+}
+
+/// Averages for people, and the time since the last ones.
+#[derive(Debug)]
+struct Averages {
+    begun: Instant,
     sums: Sums,
     /// Shortfall of the controllers before this one.
     shortfall_usec: u64,
-    sample: HeadroomSample,
 }
 
 impl Running {
@@ -114,20 +131,26 @@ impl Running {
             demand,
             controller,
             busy: BusyMeter::start(hierarchy)?,
-            active: Vec::new(),
-            dormant: VecDeque::new(),
-            lost: Vec::new(),
+            groups: Groups {
+                active: Vec::new(),
+                dormant: VecDeque::new(),
+                lost: Vec::new(),
+                turn: 0,
+                files_max: files_max(),
+            },
+            account: Account {
+                late_ns: 0,
+                uncharged_ns: 0,
+                updated: now,
+                returned_ns: 0,
+            },
+            averages: Averages {
+                begun: now,
+                sums: Sums::default(),
+                shortfall_usec: counted.headroom_shortfall_usec,
+            },
             is_changed: true,
-            turn: 0,
-            late_ns: 0,
-            uncharged_ns: 0,
             nr_cpus,
-            files_max: files_max(),
-            updated: now,
-            returned_ns: 0,
-            averaged: now,
-            sums: Sums::default(),
-            shortfall_usec: counted.headroom_shortfall_usec,
             sample: HeadroomSample {
                 nr_updates: counted.nr_updates,
                 nr_writes: counted.nr_writes,
@@ -144,7 +167,7 @@ impl Running {
 
     /// Adds a group that was not controlled before.
     pub fn keep(&mut self, group: &BatchGroup) {
-        self.open(group.clone(), self.updated);
+        self.open(group.clone(), self.account.updated);
     }
 
     /// Replaces a group's parameters, or its cgroup.
@@ -152,10 +175,10 @@ impl Running {
         let known = self.take(&group.name);
         match known {
             Some(mut known) if known.description.group == group.group => {
-                known.redescribe(group.clone(), self.updated);
-                self.active.push(known);
+                known.redescribe(group.clone(), self.account.updated);
+                self.groups.active.push(known);
             }
-            _ => self.open(group.clone(), self.updated),
+            _ => self.open(group.clone(), self.account.updated),
         }
     }
 
@@ -166,19 +189,21 @@ impl Running {
 
     /// Removes a group from the loop and returns it, if it is controlled now.
     fn take(&mut self, name: &str) -> Option<ControlledGroup> {
-        self.lost.retain(|group| group.description.name != name);
+        self.groups
+            .lost
+            .retain(|group| group.description.name != name);
         let is_it = |group: &ControlledGroup| group.description.name == name;
-        if let Some(index) = self.active.iter().position(is_it) {
-            return Some(self.active.swap_remove(index));
+        if let Some(index) = self.groups.active.iter().position(is_it) {
+            return Some(self.groups.active.swap_remove(index));
         }
-        let index = self.dormant.iter().position(is_it)?;
-        self.dormant.remove(index)
+        let index = self.groups.dormant.iter().position(is_it)?;
+        self.groups.dormant.remove(index)
     }
 
     fn open(&mut self, description: BatchGroup, now: Instant) {
         match ControlledGroup::open(&self.hierarchy, description.clone(), now) {
-            Ok(group) => self.active.push(group),
-            Err(_) => self.lost.push(LostGroup {
+            Ok(group) => self.groups.active.push(group),
+            Err(_) => self.groups.lost.push(LostGroup {
                 description,
                 since: now,
             }),
@@ -189,7 +214,11 @@ impl Running {
     fn retry_lost(&mut self, now: Instant) {
         let is_due =
             |group: &LostGroup| now.saturating_duration_since(group.since) >= RETRY_INTERVAL;
-        let due: Vec<LostGroup> = self.lost.extract_if(.., |group| is_due(group)).collect();
+        let due: Vec<LostGroup> = self
+            .groups
+            .lost
+            .extract_if(.., |group| is_due(group))
+            .collect();
         for group in due {
             self.open(group.description, now);
         }
@@ -223,29 +252,29 @@ impl Running {
     fn run(&mut self, now: Instant) -> Result<()> {
         self.retry_lost(now);
         self.set_params();
-        let elapsed = now.saturating_duration_since(self.updated);
-        self.updated = now;
+        let elapsed = now.saturating_duration_since(self.account.updated);
+        self.account.updated = now;
         let busy_ns = self.busy_ns(elapsed)?;
         let drowsy = self.measure_active(now);
         self.measure_dormant(elapsed, now);
         // Batch work that was measured late may exceed the machine's usage in this interval.
-        let batch_ns = self.uncharged_ns.min(busy_ns);
-        self.uncharged_ns = (self.uncharged_ns - batch_ns).min(UNCHARGED_MAX_NS);
+        let batch_ns = self.account.uncharged_ns.min(busy_ns);
+        self.account.uncharged_ns = (self.account.uncharged_ns - batch_ns).min(UNCHARGED_MAX_NS);
         let nonbatch_ns = busy_ns - batch_ns;
         let now_ns = self.clock.at(now);
         self.controller.update(nonbatch_ns, batch_ns, now_ns);
-        let shares = if self.controller.may_return(self.returned_ns) {
+        let shares = if self.controller.may_return(self.account.returned_ns) {
             self.shares(self.controller.return_ns())
         } else {
             self.rest_shares()
         };
         if self.write_shares(shares, now) {
-            self.returned_ns = now_ns;
+            self.account.returned_ns = now_ns;
         }
         self.put_to_rest(drowsy, now);
         self.count(elapsed, nonbatch_ns, batch_ns);
-        if now.saturating_duration_since(self.averaged) >= AVERAGE_INTERVAL {
-            self.averaged = now;
+        if now.saturating_duration_since(self.averages.begun) >= AVERAGE_INTERVAL {
+            self.averages.begun = now;
             self.average();
         }
         Ok(())
@@ -258,39 +287,42 @@ impl Running {
     fn busy_ns(&mut self, elapsed: Duration) -> Result<u64> {
         let cpus_ns = |time: Duration| time.as_nanos() as u64 * u64::from(self.nr_cpus);
         let (most_ns, late_max_ns) = (cpus_ns(elapsed), cpus_ns(INTERVAL));
-        let busy_ns = self.busy.busy_ns()? + self.late_ns;
-        self.late_ns = busy_ns.saturating_sub(most_ns).min(late_max_ns);
+        let busy_ns = self.busy.busy_ns()? + self.account.late_ns;
+        self.account.late_ns = busy_ns.saturating_sub(most_ns).min(late_max_ns);
         Ok(busy_ns.min(most_ns))
     }
 
     /// Measures the active groups: all with quota left, and of the others at most
     /// [`MEASURED_MAX`] at a time. Removes and returns those that are dormant from now on.
     fn measure_active(&mut self, now: Instant) -> Vec<ControlledGroup> {
-        let nr_active = self.active.len();
-        let first = self.turn % nr_active.max(1);
-        self.turn = if nr_active > MEASURED_MAX {
+        let nr_active = self.groups.active.len();
+        let first = self.groups.turn % nr_active.max(1);
+        self.groups.turn = if nr_active > MEASURED_MAX {
             first + MEASURED_MAX
         } else {
             0
         };
         let mut drowsy = Vec::new();
-        let keep_open = files_of(nr_active) <= self.files_max;
-        for (index, mut group) in std::mem::take(&mut self.active).into_iter().enumerate() {
+        let keep_open = files_of(nr_active) <= self.groups.files_max;
+        for (index, mut group) in std::mem::take(&mut self.groups.active)
+            .into_iter()
+            .enumerate()
+        {
             let distance = (index + nr_active - first) % nr_active;
             if distance >= MEASURED_MAX && group.is_hungry() {
-                self.active.push(group);
+                self.groups.active.push(group);
                 continue;
             }
             let Ok(used_ns) = group.measure(keep_open) else {
-                self.lost.push(LostGroup::of(group, now));
+                self.groups.lost.push(LostGroup::of(group, now));
                 continue;
             };
-            self.uncharged_ns += used_ns;
+            self.account.uncharged_ns += used_ns;
             let is_hungry = group.is_hungry();
             if group.activity.goes_idle(used_ns, is_hungry, now) {
                 drowsy.push(group);
             } else {
-                self.active.push(group);
+                self.groups.active.push(group);
             }
         }
         drowsy
@@ -298,20 +330,21 @@ impl Running {
 
     /// Measures the next dormant groups.
     fn measure_dormant(&mut self, elapsed: Duration, now: Instant) {
-        let keep_open = files_of(self.active.len() + self.dormant.len()) <= self.files_max;
-        for _ in 0..nr_looks(self.dormant.len(), elapsed) {
-            let Some(mut group) = self.dormant.pop_front() else {
+        let keep_open =
+            files_of(self.groups.active.len() + self.groups.dormant.len()) <= self.groups.files_max;
+        for _ in 0..nr_looks(self.groups.dormant.len(), elapsed) {
+            let Some(mut group) = self.groups.dormant.pop_front() else {
                 return;
             };
             let Ok(used_ns) = group.measure(keep_open) else {
-                self.lost.push(LostGroup::of(group, now));
+                self.groups.lost.push(LostGroup::of(group, now));
                 continue;
             };
-            self.uncharged_ns += used_ns;
+            self.account.uncharged_ns += used_ns;
             if group.activity.wakes_up(used_ns, now) {
-                self.active.push(group);
+                self.groups.active.push(group);
             } else {
-                self.dormant.push_back(group);
+                self.groups.dormant.push_back(group);
             }
         }
     }
@@ -324,8 +357,11 @@ impl Running {
             share_ns: 0,
             weight: group.description.weight,
         };
-        let mut claims: Vec<core::BatchGroup> = self.active.iter().map(claim).collect();
-        core::split(&mut claims, self.controller.rest_ns(self.returned_ns));
+        let mut claims: Vec<core::BatchGroup> = self.groups.active.iter().map(claim).collect();
+        core::split(
+            &mut claims,
+            self.controller.rest_ns(self.account.returned_ns),
+        );
         claims.iter().map(|claim| claim.share_ns).collect()
     }
 
@@ -336,14 +372,26 @@ impl Running {
             share_ns: 0,
             weight: group.description.weight,
         };
-        let mut claims: Vec<core::BatchGroup> = self.active.iter().map(claim).collect();
-        let debts_ns: u64 = self.active.iter().map(|group| group.debt_ns).sum();
-        let modest = self.active.iter().map(|group| group.modest_want_ns());
+        let mut claims: Vec<core::BatchGroup> = self.groups.active.iter().map(claim).collect();
+        let debts_ns: u64 = self.groups.active.iter().map(|group| group.debt_ns).sum();
+        let modest = self
+            .groups
+            .active
+            .iter()
+            .map(|group| group.modest_want_ns());
         let modest_ns: Vec<u64> = modest.collect();
         share::share_out(&mut claims, &modest_ns, grant_ns.saturating_add(debts_ns));
-        let debts = self.active.iter_mut().map(|group| &mut group.debt_ns);
+        let debts = self
+            .groups
+            .active
+            .iter_mut()
+            .map(|group| &mut group.debt_ns);
         share::pay_debts(claims.iter_mut().zip(debts).collect(), grant_ns);
-        let waiting = self.active.iter_mut().map(|group| &mut group.waited_ns);
+        let waiting = self
+            .groups
+            .active
+            .iter_mut()
+            .map(|group| &mut group.waited_ns);
         share::pool_small_shares(claims.iter_mut().zip(waiting).collect());
         claims.iter().map(|claim| claim.share_ns).collect()
     }
@@ -352,9 +400,9 @@ impl Running {
     /// again; the others are written all the same. Returns whether a group that had used up its
     /// quota got a share.
     fn write_shares(&mut self, shares: Vec<u64>, now: Instant) -> bool {
-        let keep_open = files_of(self.active.len()) <= self.files_max;
+        let keep_open = files_of(self.groups.active.len()) <= self.groups.files_max;
         let mut any_returns = false;
-        for (group, share_ns) in self.active.iter_mut().zip(shares) {
+        for (group, share_ns) in self.groups.active.iter_mut().zip(shares) {
             let returns = group.is_hungry() && share_ns >= KERNEL_QUOTA_MIN_NS;
             if let Some(quota_ns) = group.next_quota_ns(share_ns, now)
                 && group.write(quota_ns, keep_open, now).is_ok()
@@ -379,25 +427,25 @@ impl Running {
             };
             if is_written {
                 group.rest();
-                self.dormant.push_back(group);
+                self.groups.dormant.push_back(group);
             } else {
-                self.active.push(group);
+                self.groups.active.push(group);
             }
         }
     }
 
     fn count(&mut self, elapsed: Duration, nonbatch_ns: u64, batch_ns: u64) {
-        self.sums.elapsed_ns += u64::try_from(elapsed.as_nanos()).unwrap_or(0);
-        self.sums.batch_ns += batch_ns;
-        self.sums.nonbatch_ns += nonbatch_ns;
-        self.sums.allowance_ns += self.controller.allowance_ns();
+        self.averages.sums.elapsed_ns += u64::try_from(elapsed.as_nanos()).unwrap_or(0);
+        self.averages.sums.batch_ns += batch_ns;
+        self.averages.sums.nonbatch_ns += nonbatch_ns;
+        self.averages.sums.allowance_ns += self.controller.allowance_ns();
         self.sample.nr_updates += 1;
     }
 
     fn average(&mut self) {
         // The number of CPUs may have changed.
         self.is_changed = true;
-        let sums = std::mem::take(&mut self.sums);
+        let sums = std::mem::take(&mut self.averages.sums);
         let capacity_ns = (sums.elapsed_ns * u64::from(self.nr_cpus)).max(1);
         let ppm = |part_ns: u64| part_ns.saturating_mul(1_000_000) / capacity_ns;
         self.sample.headroom_ppm = self.controller.params().headroom_ppm;
@@ -405,8 +453,8 @@ impl Running {
         self.sample.side_ppm = ppm(sums.batch_ns);
         self.sample.nonside_ppm = ppm(sums.nonbatch_ns);
         self.sample.headroom_shortfall_usec =
-            self.shortfall_usec + self.controller.shortfall_ns() / 1000;
-        let groups = self.active.iter().chain(&self.dormant);
+            self.averages.shortfall_usec + self.controller.shortfall_ns() / 1000;
+        let groups = self.groups.active.iter().chain(&self.groups.dormant);
         let mut names: Vec<&str> = groups
             .map(|group| group.description.name.as_str())
             .collect();
@@ -417,7 +465,7 @@ impl Running {
     }
 
     pub fn is_busy(&self) -> bool {
-        !self.active.is_empty()
+        !self.groups.active.is_empty()
     }
 
     pub fn sample(&self) -> HeadroomSample {
