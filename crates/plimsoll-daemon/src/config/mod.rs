@@ -35,8 +35,18 @@ pub use rule::{Match, Rule};
 pub use rules::Rules;
 
 pub const PATH_DEFAULT: &str = "/etc/plimsoll/plimsoll.toml";
-const VERSION: &str = "1";
+const VERSION: u32 = 1;
 const METRICS_DEFAULT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9464);
+/// The keys at the top of the file.
+const KEYS: [&str; 7] = [
+    "version",
+    "enforcer",
+    "enforce",
+    "burst-enabled",
+    "bandwidth-slice",
+    "metrics",
+    "group",
+];
 /// Value that switches a setting off.
 const NONE: &str = "none";
 /// Kernel interface that enforces the groups.
@@ -109,9 +119,17 @@ impl Config {
 
     fn of(source: &Source) -> Result<Self, FileError> {
         let top = DeTable::parse(source.text());
-        let top = top.map_err(|error| refused(source, 0, "not TOML: ", &error))?;
+        let top = top.map_err(|error| {
+            let place = error.span().map_or(source.text().len(), |span| span.start);
+            source.error(place, format!("not TOML: {}", error.message()))
+        })?;
         gone::check(source, top.get_ref(), "")?;
+        check_keys(source, top.get_ref(), "the configuration", &KEYS)?;
         check_version(source, top.get_ref())?;
+        if let Some(metrics) = top.get_ref().get("metrics") {
+            let table = table_of(source, "metrics", metrics)?;
+            check_keys(source, table, "the metrics", &["listen"])?;
+        }
         let groups = top.get_ref().get("group").cloned();
         let file: File = read(source, top)?;
         let place = groups.as_ref().map_or(0, |groups| groups.span().start);
@@ -184,27 +202,84 @@ impl FromStr for Listen {
     }
 }
 
-/// Converts an error of the TOML library; one that names no place is put at `start`.
-fn refused(source: &Source, start: usize, what: &str, error: &toml::de::Error) -> FileError {
-    let place = error.span().map_or(start, |span| span.start);
-    source.error(place, format!("{what}{}", error.message()))
+/// Refuses a key that is not `known`, with the one that was probably meant.
+///
+/// # Errors
+/// Names the first other key.
+fn check_keys(
+    source: &Source,
+    table: &DeTable<'_>,
+    what: &str,
+    known: &[&str],
+) -> Result<(), FileError> {
+    for key in table.keys() {
+        let text = key.get_ref().as_ref();
+        if known.contains(&text) {
+            continue;
+        }
+        let distance = |other: &&&str| strsim::damerau_levenshtein(text, other);
+        // Words that differ in more letters are not a slip.
+        let is_slip = |other: &&&str| 5 * distance(other) <= 2 * text.len().max(other.len());
+        let meant = known.iter().min_by_key(distance).filter(is_slip);
+        let meant = meant.map_or_else(String::new, |near| format!(" (perhaps `{near}`?)"));
+        let allowed = known.join(", ");
+        let problem = format!("`{text}` is no key of {what}{meant}; allowed: {allowed}");
+        return Err(source.error(key.span().start, problem));
+    }
+    Ok(())
+}
+
+/// The table that a key has to have as its value.
+fn table_of<'a, 't>(
+    source: &Source,
+    key: &str,
+    value: &'a Spanned<DeValue<'t>>,
+) -> Result<&'a DeTable<'t>, FileError> {
+    let kind = value.get_ref().type_str();
+    let refused = || {
+        let problem = format!("{key}: {kind} is not allowed; allowed: a table");
+        source.error(value.span().start, problem)
+    };
+    value.get_ref().as_table().ok_or_else(refused)
+}
+
+/// The innermost key of a table whose value is at a place of the text.
+fn key_at<'a>(table: &'a DeTable<'_>, place: usize) -> Option<&'a str> {
+    let (key, value) = table
+        .iter()
+        .find(|(_, value)| value.span().contains(&place))?;
+    let inner = value.get_ref().as_table().and_then(|it| key_at(it, place));
+    inner.or(Some(key.get_ref().as_ref()))
 }
 
 fn read<T: DeserializeOwned>(source: &Source, table: Spanned<DeTable<'_>>) -> Result<T, FileError> {
     let start = table.span().start;
+    let written = table.get_ref().clone();
     let read = T::deserialize(toml::Deserializer::from(table));
-    read.map_err(|error| refused(source, start, "", &error))
+    read.map_err(|error| {
+        let place = error.span().map_or(start, |span| span.start);
+        let key = key_at(&written, place).map(|key| format!("{key}: "));
+        // Errors of knobs and patterns begin with it.
+        let key = key.filter(|key| !error.message().starts_with(key.as_str()));
+        source.error(place, key.unwrap_or_default() + error.message())
+    })
 }
 
 fn check_version(source: &Source, top: &DeTable<'_>) -> Result<(), FileError> {
     let version = top.get("version");
+    let is_read = |version: &DeValue<'_>| match version {
+        DeValue::Integer(number) => {
+            u32::from_str_radix(number.as_str(), number.radix()) == Ok(VERSION)
+        }
+        _ => false,
+    };
+    if version.is_some_and(|version| is_read(version.get_ref())) {
+        return Ok(());
+    }
     let given = version.map_or("", |version| match version.get_ref() {
         DeValue::Integer(number) => number.as_str(),
         other => other.as_str().unwrap_or(other.type_str()),
     });
-    if given == VERSION {
-        return Ok(());
-    }
     let problem =
         format!("version: `{given}` is not one that this plimsoll reads; allowed: {VERSION}");
     Err(source.error(version.map_or(0, |version| version.span().start), problem))

@@ -16,7 +16,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::patterns::{PatternError, Patterns, parse_cgroup, parse_unit};
-use super::{gone, read};
+use super::{check_keys, gone, read, table_of};
 
 /// Prefix of the name of a group of a single process.
 pub(crate) const PROCESS_GROUP: &str = "pid-";
@@ -25,6 +25,24 @@ const PATTERNS_ALLOWED: &str =
     "a pattern, or a list of patterns, with * and ? for what may be anything";
 /// The keys of a group that are no knobs.
 const OTHER_KEYS: [&str; 3] = ["name", "match", "cpu-max"];
+const KEYS: [&str; 16] = [
+    "name",
+    "match",
+    "class",
+    "nice",
+    "weight",
+    "quota",
+    "burst",
+    "cpu-max",
+    "cap",
+    "soft-cap",
+    "half-life",
+    "per-task",
+    "headroom",
+    "tolerance",
+    "cpu-limit",
+    "host-tuning",
+];
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rule {
@@ -164,8 +182,16 @@ impl<'a> Group<'a> {
     }
 
     fn read(&self) -> Result<Rule, FileError> {
-        if let Some(DeValue::Table(matches)) = self.table.get("match").map(Spanned::get_ref) {
+        check_keys(self.source, self.table, "a group", &KEYS)?;
+        for key in ["name", "match"] {
+            if !self.table.contains_key(key) {
+                return Err(self.error(key, "`` is missing"));
+            }
+        }
+        if let Some(matches) = self.table.get("match") {
+            let matches = table_of(self.source, "match", matches)?;
             gone::check(self.source, matches, "match.")?;
+            check_keys(self.source, matches, "a match", &["cgroup", "unit"])?;
         }
         let entries = self.table.clone().into_iter();
         let (others, knobs): (DeTable<'_>, DeTable<'_>) =
@@ -236,7 +262,22 @@ struct Element<P>(P);
 
 impl<'de, P: FromStr<Err = String>> Deserialize<'de> for Element<P> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        from_word(deserializer).map(Self)
+        deserializer.deserialize_str(Text(PhantomData)).map(Self)
+    }
+}
+
+/// Parses a text within the library's call, which adds the place to an error.
+struct Text<P>(PhantomData<P>);
+
+impl<P: FromStr<Err = String>> Visitor<'_> for Text<P> {
+    type Value = P;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a pattern")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<P, E> {
+        text.parse().map_err(E::custom)
     }
 }
 
@@ -293,7 +334,7 @@ where
         }
 
         fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
-            text.parse().map(|one| vec![one]).map_err(E::custom)
+            Text(PhantomData).visit_str(text).map(|one| vec![one])
         }
 
         fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {

@@ -60,7 +60,8 @@ impl Service {
         let had_headroom = self.enforcement.has_headroom();
         if let Some(set) = self.enforcement.set_machine(policy) {
             if policy.demand.has_headroom() != had_headroom {
-                self.table.doubt_batch();
+                let enforcement = &self.enforcement;
+                self.table.doubt(|desired| enforcement.yields(desired));
             }
             set?;
             self.notices.note_problem("machine", None);

@@ -36,12 +36,12 @@ impl Service {
         if same_enforcer {
             self.check_rules(&config)?;
             // A reload is an explicit change: it ends the respect for what others have set.
-            self.enforcement.forget_machine();
+            self.enforcement.hand_over_again();
             let set = self.set_machine(config.bandwidth_slice);
             set.map_err(|error| format!("{}: {error}", self.file.path().display()))?;
         } else {
             let changed = self.change_enforcer(&config);
-            if changed.is_err() {
+            if changed.is_err() && !self.lifetime.is_ending() {
                 self.adopt_groups();
             }
             changed?;

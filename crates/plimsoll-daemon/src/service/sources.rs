@@ -50,7 +50,7 @@ impl Service {
         if let Some(set) = own {
             desired.knobs = desired.knobs.overlaid(&set.knobs);
             desired.best_effort |= set.best_effort;
-            desired.is_scheduled |= set.is_scheduled;
+            desired.is_scheduled = self.enforcement.schedules(set.is_scheduled);
             desired.origin = Origin::CommandLine;
         }
         Some(desired)
@@ -83,7 +83,7 @@ impl Service {
 
     pub(super) fn desired_of_command(&self, name: &str, command: &Command) -> Desired {
         Desired {
-            is_scheduled: self.enforcement.is_scheduled() || command.is_scheduled,
+            is_scheduled: self.enforcement.schedules(command.is_scheduled),
             ..command.desired(name)
         }
     }

@@ -213,8 +213,13 @@ where
             self.visit_str(&number.to_string())
         }
 
-        fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<T, E> {
+        fn visit_i128<E: serde::de::Error>(self, number: i128) -> Result<T, E> {
             self.visit_str(&number.to_string())
+        }
+
+        fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<T, E> {
+            // With a decimal point also where the number is whole.
+            self.visit_str(&format!("{number:?}"))
         }
     }
 

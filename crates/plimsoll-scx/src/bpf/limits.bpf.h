@@ -273,7 +273,7 @@ __noinline u64 unpark(u32 slot, u64 now)
 		if (t->in_own_queue)
 			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 		else
-			kick_idle_for(p, cpu);
+			kick_idle_for(p, cpu, false);
 	}
 	bpf_rcu_read_unlock();
 	return next_ns;

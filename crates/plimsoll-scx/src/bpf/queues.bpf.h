@@ -114,8 +114,11 @@ static __always_inline bool waits_offline(const struct task_ctx *t, s32 cpu)
 	return t->in_own_queue && c && !c->online;
 }
 
-/* Wakes the first idle CPU, from @cpu on, on which a task may run. Returns whether one is. */
-__noinline bool kick_idle_for(struct task_struct *p __arg_trusted, s32 cpu)
+/*
+ * Wakes the first idle CPU, from @cpu on, on which a task may run. Returns whether one is.
+ * @in_llc: of the LLC of @cpu, whose queue the others do not look at.
+ */
+__noinline bool kick_idle_for(struct task_struct *p __arg_trusted, s32 cpu, bool in_llc)
 {
 	struct plimsoll_cpu *c;
 	bool found = false;
@@ -128,7 +131,8 @@ __noinline bool kick_idle_for(struct task_struct *p __arg_trusted, s32 cpu)
 		other = ((u32)cpu + i) % nr_cpu_ids;
 		c = cpu_at(other);
 		if (!c || !c->online || c->state != PLIMSOLL_CPU_IDLE ||
-		    !bpf_cpumask_test_cpu(other, p->cpus_ptr))
+		    !bpf_cpumask_test_cpu(other, p->cpus_ptr) ||
+		    (in_llc && llc_of(other) != llc_of(cpu)))
 			continue;
 		scx_bpf_kick_cpu(other, SCX_KICK_IDLE);
 		found = true;
@@ -152,7 +156,7 @@ to_overdue(struct bpf_iter_scx_dsq *waiting, struct task_struct *p, struct task_
 	waiting_leaves(t);
 	/* Before a CPU looks. It is there already, so none has to look again. */
 	WRITE_ONCE(overdue_since_ns[llc_of(cpu)], bpf_ktime_get_ns() - INSERTION_NS - 1);
-	if (kick_idle_for(p, cpu))
+	if (kick_idle_for(p, cpu, true))
 		return;
 	/* Not for each of many: the one before would be preempted before it has run. */
 	c = cpu_at(cpu);

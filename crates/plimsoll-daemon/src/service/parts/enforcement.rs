@@ -24,6 +24,7 @@ pub(in crate::service) struct Enforcement {
     control: ControlLoop,
     /// The policy that was handed to the enforcer.
     machine: Option<MachinePolicy>,
+    hands_over_again: bool,
     after_adoption: Option<AfterAdoption>,
 }
 
@@ -42,9 +43,14 @@ impl Enforcement {
             None => starter.start_for_any()?,
         };
         let enforcement = Self {
-            planner: Planner::new(&hierarchy, enforcing.is_scheduled),
+            planner: Planner::new(
+                &hierarchy,
+                enforcing.enforcer.kind(),
+                enforcing.is_scheduled,
+            ),
             control: ControlLoop::start(enforcing.enforcer, heartbeat, service),
             machine: None,
+            hands_over_again: false,
             after_adoption: enforcing.after_adoption,
             starter,
             hierarchy,
@@ -61,10 +67,11 @@ impl Enforcement {
         // Else the next enforcer could not have what this holds.
         self.after_adoption = None;
         let enforcing = self.starter.start(wanted)?;
+        let kind = enforcing.enforcer.kind();
         drop(self.control.replace(enforcing.enforcer));
         self.machine = None;
         self.after_adoption = enforcing.after_adoption;
-        self.planner = Planner::new(&self.hierarchy, enforcing.is_scheduled);
+        self.planner = Planner::new(&self.hierarchy, kind, enforcing.is_scheduled);
         Ok(enforcing.left_behind)
     }
 
@@ -81,10 +88,11 @@ impl Enforcement {
     /// Hands the machine's policy to the enforcer. `None`: it has this policy already. A policy
     /// that the kernel has refused is not tried again by itself.
     pub fn set_machine(&mut self, policy: MachinePolicy) -> Option<Result<()>> {
-        if self.machine == Some(policy) {
+        if self.machine == Some(policy) && !std::mem::take(&mut self.hands_over_again) {
             return None;
         }
         self.machine = Some(policy);
+        self.hands_over_again = false;
         Some(self.enforcer().set_machine(&policy))
     }
 
@@ -95,8 +103,8 @@ impl Enforcement {
     }
 
     /// Has the next policy handed over even if it is the same.
-    pub fn forget_machine(&mut self) {
-        self.machine = None;
+    pub fn hand_over_again(&mut self) {
+        self.hands_over_again = true;
     }
 
     pub fn enforcer(&self) -> MutexGuard<'_, Box<dyn Enforcer>> {
@@ -142,6 +150,16 @@ impl Enforcement {
 
     pub fn starter(&self) -> &dyn Starter {
         self.starter.as_ref()
+    }
+
+    /// Whether the scheduler enforces a group whose client has chosen so, or not.
+    pub fn schedules(&self, is_wanted: bool) -> bool {
+        self.planner.schedules(is_wanted)
+    }
+
+    /// Whether a group yields to headroom by the kernel's files.
+    pub fn yields(&self, desired: &Desired) -> bool {
+        self.planner.yields(desired)
     }
 
     /// Whether the scheduler enforces groups whose client has no choice.

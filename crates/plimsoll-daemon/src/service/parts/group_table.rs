@@ -144,11 +144,11 @@ impl GroupTable {
         self.pending = self.entries.keys().cloned().collect();
     }
 
-    /// Has all batch groups changed again: whether they yield to headroom is no knob of theirs.
-    pub fn doubt_batch(&mut self) {
+    /// Has such groups changed although their knobs are the same: whether a group yields to
+    /// headroom is no knob of it.
+    pub fn doubt(&mut self, is_meant: impl Fn(&Desired) -> bool) {
         for entry in self.entries.values_mut() {
-            let is_batch = |knobs: &Knobs| knobs.class == Some(Class::Batch);
-            entry.is_doubtful |= entry.applied.as_ref().is_some_and(is_batch);
+            entry.is_doubtful |= entry.desired.as_ref().is_some_and(&is_meant);
         }
         self.mark_all_pending();
     }

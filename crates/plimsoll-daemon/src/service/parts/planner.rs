@@ -5,6 +5,7 @@ use std::sync::Arc;
 use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_engine::Result;
 use plimsoll_engine::cgroup::{cannot_yield, check_one_cgroup};
+use plimsoll_engine::enforcer::EnforcerKind;
 use plimsoll_engine::host::{Capabilities, nr_cpus_online};
 use plimsoll_engine::knobs::{Demand, Knobs};
 use plimsoll_engine::plan::Plan;
@@ -20,6 +21,8 @@ const PLANNED: &str = "planned";
 pub(super) struct Planner {
     host: Capabilities,
     is_scheduled: bool,
+    /// The scheduler enforces groups that ask for it.
+    has_scheduler: bool,
 }
 
 /// The plan as JSON, for the group of that name.
@@ -43,10 +46,11 @@ pub(in crate::service) struct Planned {
 }
 
 impl Planner {
-    pub fn new(hierarchy: &Arc<Hierarchy>, is_scheduled: bool) -> Self {
+    pub fn new(hierarchy: &Arc<Hierarchy>, kind: EnforcerKind, is_scheduled: bool) -> Self {
         Self {
             host: Capabilities::of_this_host(hierarchy),
             is_scheduled,
+            has_scheduler: kind == EnforcerKind::SchedExt,
         }
     }
 
@@ -59,6 +63,12 @@ impl Planner {
         self.is_scheduled
     }
 
+    /// Whether the scheduler enforces a group whose client has chosen so, or not: an earlier owner,
+    /// which had the scheduler, may have accepted the choice.
+    pub fn schedules(&self, is_wanted: bool) -> bool {
+        self.is_scheduled || (self.has_scheduler && is_wanted)
+    }
+
     pub fn may_tune_host(&self) -> bool {
         self.host.may_tune_host
     }
@@ -67,10 +77,15 @@ impl Planner {
     ///
     /// # Errors
     /// Names the first knob that cannot be used or enforced.
-    pub fn plan(&self, desired: &Desired, demand: Demand) -> Result<Planned> {
+    pub fn plan(&self, desired: &Desired, mut demand: Demand) -> Result<Planned> {
         desired.knobs.check()?;
+        demand.add(desired.knobs.headroom, desired.knobs.tolerance);
         let in_force = self.in_force(desired, &desired.knobs, demand);
-        let plan = Plan::new(PLANNED, &in_force, &self.host, desired.is_scheduled)?;
+        let host = Capabilities {
+            nr_cpus: self.nr_cpus(),
+            ..self.host.clone()
+        };
+        let plan = Plan::new(PLANNED, &in_force, &host, desired.is_scheduled)?;
         let checked = plan.check(desired.best_effort);
         checked.map_err(|error| match desired.origin {
             Origin::CommandLine => error.with_flag(),
@@ -88,18 +103,25 @@ impl Planner {
     }
 
     /// Returns the knobs of a group with the headroom that the machine demands of it: a batch group
-    /// yields to the headroom of all groups, and to its own before the demands are merged. The
-    /// headroom of a normal group limits others.
+    /// yields to the headroom of all groups. The headroom of a normal group limits others.
     pub fn in_force(&self, desired: &Desired, knobs: &Knobs, mut demand: Demand) -> Knobs {
+        // A group that is only planned is not merged yet.
+        demand.add(knobs.headroom, knobs.tolerance);
         let mut in_force = knobs.clone();
-        if !desired.is_batch() || self.cannot_yield(desired).is_some() {
+        let yields = desired.is_batch() && self.cannot_yield(desired).is_none();
+        if yields {
+            demand.show_on(&mut in_force, self.nr_cpus());
+        } else if !desired.is_batch() || demand.has_headroom() {
+            // Without headroom the plan refuses a tolerance that the kernel cannot have.
             in_force.headroom = None;
             in_force.tolerance = None;
-        } else {
-            demand.add(knobs.headroom, knobs.tolerance);
-            demand.show_on(&mut in_force, self.nr_cpus());
         }
         in_force
+    }
+
+    /// Whether a group yields to headroom by the kernel's files.
+    pub fn yields(&self, desired: &Desired) -> bool {
+        desired.is_batch() && !desired.is_scheduled && self.cannot_yield(desired).is_none()
     }
 
     /// Returns the reason why a batch group does not yield to the demanded headroom, which keeps no
@@ -136,32 +158,46 @@ mod tests {
                 is_lazy: Some(true),
             },
             is_scheduled: false,
+            has_scheduler: false,
         };
+        // As an owner that had the scheduler may have accepted it.
+        assert!(!planner.schedules(true));
         let knobs = |json: &str| -> Knobs { serde_json::from_str(json).unwrap() };
         let demanding = knobs(r#"{"headroom": "20%"}"#);
         let demand = [&demanding].into_iter().collect();
+        let desired = |json: &str| Desired {
+            group: "g".into(),
+            origin: Origin::File,
+            kind: GroupKind::Foreign,
+            knobs: knobs(json),
+            subject: String::new(),
+            best_effort: false,
+            is_scheduled: false,
+            overlap: None,
+        };
         for (json, in_force) in [
             (r#"{"class": "batch"}"#, Some("20%")),
             (r#"{"class": "batch", "headroom": "30%"}"#, Some("30%")),
             (r#"{"class": "batch", "quota": "1cpus"}"#, None),
+            (
+                r#"{"class": "batch", "quota": "1cpus", "headroom": "30%"}"#,
+                None,
+            ),
             (r#"{"headroom": "30%"}"#, None),
         ] {
-            let desired = Desired {
-                group: "g".into(),
-                origin: Origin::File,
-                kind: GroupKind::Foreign,
-                knobs: knobs(json),
-                subject: String::new(),
-                best_effort: false,
-                is_scheduled: false,
-                overlap: None,
-            };
+            let desired = desired(json);
             let planned = planner.plan(&desired, demand).unwrap();
             assert_eq!(planned.knobs, desired.knobs, "applied: {json}");
             let shown = planner.in_force(&desired, &planned.knobs, demand).headroom;
             let expected = in_force.map(|text| text.parse().unwrap());
             assert_eq!(shown, expected, "{json}");
             assert_eq!(planned.loss.is_some(), json.contains("quota"), "{json}");
+            // Nobody else demands anything of a group that is only planned.
+            let alone = planner.plan(&desired, Demand::default()).unwrap();
+            let is_lost = json.contains("quota") && json.contains("headroom");
+            assert_eq!(alone.loss.is_some(), is_lost, "{json}");
         }
+        let tolerant = desired(r#"{"class": "batch", "quota": "1cpus", "tolerance": "0"}"#);
+        assert!(planner.plan(&tolerant, Demand::default()).is_err());
     }
 }

@@ -58,7 +58,7 @@ fn a_check_reads_the_file_and_does_nothing() {
     assert_eq!(bad.code(), 125);
     assert!(
         bad.one_line()
-            .contains("plimsoll.toml:2:12: unknown variant `some`, expected one of"),
+            .contains("plimsoll.toml:2:12: enforcer: unknown variant `some`, expected one of"),
         "{bad:?}"
     );
     fs::remove_file(&config).unwrap();
