@@ -33,7 +33,8 @@ help:
 build lab-programs lab-measure: export RUSTFLAGS := $(shell RUSTFLAGS='$(RUSTFLAGS)' tools/rustflags)
 build:
 	tools/install-deps build scx
-	$(CARGO) build --release --locked -p plimsoll
+	# libbpf is built by make as well, and would be installed below DESTDIR.
+	env -u MAKEFLAGS -u DESTDIR -u PREFIX $(CARGO) build --release --locked -p plimsoll
 
 demo: build
 	$(BIN) demo
