@@ -85,9 +85,9 @@ impl Match {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Written {
-    name: String,
+    name: Option<String>,
     #[serde(rename = "match")]
-    matches: Match,
+    matches: Option<Match>,
     #[serde(default, deserialize_with = "cpu_max")]
     cpu_max: Option<CpuMax>,
 }
@@ -183,11 +183,6 @@ impl<'a> Group<'a> {
 
     fn read(&self) -> Result<Rule, FileError> {
         check_keys(self.source, self.table, "a group", &KEYS)?;
-        for key in ["name", "match"] {
-            if !self.table.contains_key(key) {
-                return Err(self.error(key, "`` is missing"));
-            }
-        }
         if let Some(matches) = self.table.get("match") {
             let matches = table_of(self.source, "match", matches)?;
             gone::check(self.source, matches, "match.")?;
@@ -202,6 +197,9 @@ impl<'a> Group<'a> {
             matches,
             cpu_max,
         } = read(self.source, part(others))?;
+        let missing = |key| self.error(key, "`` is missing");
+        let name = name.ok_or_else(|| missing("name"))?;
+        let matches = matches.ok_or_else(|| missing("match"))?;
         let knobs = self.with_cpu_max(read(self.source, part(knobs))?, cpu_max)?;
         check_name(&name).map_err(|error| self.error("name", error))?;
         if name.starts_with(PROCESS_GROUP) {

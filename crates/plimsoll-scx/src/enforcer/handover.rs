@@ -1,7 +1,10 @@
 //! Handover of groups to the scheduler and back: cgroup and slot.
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
+use plimsoll_cgroupfs::CpuGroup;
+use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::undo::UndoReport;
 use plimsoll_engine::{EngineError, Result};
@@ -37,23 +40,67 @@ impl Scheduled {
 }
 
 impl SchedExtEnforcer {
+    /// Hands foreign cgroups to the scheduler before their files are written: those of an earlier
+    /// owner may hold quotas that the scheduler is to hold. Returns the names of the groups; the
+    /// others are handed over later.
+    pub(super) fn hand_over_early<'a>(
+        &mut self,
+        groups: impl Iterator<Item = &'a GroupPolicy>,
+    ) -> BTreeSet<String> {
+        let mut folders = BTreeSet::new();
+        let mut early = Vec::new();
+        for group in groups {
+            let Selector::Cgroup(path) = &group.selector else {
+                continue;
+            };
+            let folder = CpuGroup::at(&self.context.hierarchy, path).cpu_file("");
+            // The folder of another group is refused later.
+            let is_free = !self.scheduled.contains_key(&group.name)
+                && !self.context.groups.lock().contains_key(&folder)
+                && folders.insert(folder.clone());
+            if group.is_scheduled && is_free {
+                early.push((&*group.name, folder, &group.knobs));
+            }
+        }
+        let results = self.hand_over_at(&early);
+        let names = early.iter().map(|(name, ..)| (*name).to_owned());
+        let done = names.zip(results).filter(|(_, result)| result.is_ok());
+        done.map(|(name, _)| name).collect()
+    }
+
     /// Hands groups, whose cgroups exist, to the scheduler. Each succeeds or fails by itself.
     pub(super) fn hand_over(&mut self, groups: &[(&str, &Knobs)]) -> Vec<Result<()>> {
+        let folders: Vec<Result<PathBuf>> =
+            groups.iter().map(|(name, _)| self.folder(name)).collect();
+        let both = groups.iter().zip(&folders);
+        let found = both.filter_map(|((name, knobs), folder)| {
+            Some((*name, folder.as_ref().ok()?.clone(), *knobs))
+        });
+        let mut done = self.hand_over_at(&found.collect::<Vec<_>>()).into_iter();
+        let results = folders.into_iter().map(|folder| {
+            folder?;
+            // One for each folder that was found.
+            done.next().unwrap_or(Ok(()))
+        });
+        results.collect()
+    }
+
+    fn hand_over_at(&mut self, groups: &[(&str, PathBuf, &Knobs)]) -> Vec<Result<()>> {
         if groups.is_empty() {
             return Vec::new();
         }
         let results = self.hand_over_all(groups);
         let failed = groups.iter().zip(&results);
         let failed = failed.filter(|(_, result)| result.is_err());
-        let failed: Vec<&str> = failed.map(|((name, _), _)| *name).collect();
+        let failed: Vec<&str> = failed.map(|((name, ..), _)| *name).collect();
         self.take_back(&failed, &mut UndoReport::default());
         results
     }
 
-    fn hand_over_all(&mut self, groups: &[(&str, &Knobs)]) -> Vec<Result<()>> {
+    fn hand_over_all(&mut self, groups: &[(&str, PathBuf, &Knobs)]) -> Vec<Result<()>> {
         let begun: Vec<(&str, Result<()>)> = groups
             .iter()
-            .map(|(name, knobs)| (*name, self.begin(name, knobs)))
+            .map(|(name, folder, knobs)| (*name, self.begin(name, folder, knobs)))
             .collect();
         let objects = self.link.objects.clone();
         let (shared, hierarchy) = (self.context.groups.clone(), self.context.hierarchy.clone());
@@ -74,16 +121,14 @@ impl SchedExtEnforcer {
     }
 
     /// Adds a group for the supervisor.
-    fn begin(&mut self, name: &str, knobs: &Knobs) -> Result<()> {
-        let folder = self.folder(name)?;
-        let cgroup_id = slots::cgroup_id(&folder)?;
-        self.context
-            .groups
-            .lock()
-            .insert(folder.clone(), knobs.clone());
+    fn begin(&mut self, name: &str, folder: &Path, knobs: &Knobs) -> Result<()> {
+        let cgroup_id = slots::cgroup_id(folder)?;
+        let mut groups = self.context.groups.lock();
+        groups.insert(folder.to_owned(), knobs.clone());
+        drop(groups);
         let scheduled = Scheduled {
             knobs: knobs.clone(),
-            folder,
+            folder: folder.to_owned(),
             cgroup_id,
             slot: None,
             waits: false,

@@ -273,15 +273,20 @@ impl Enforcer for SchedExtEnforcer {
         let ready: Vec<usize> = (0..groups.len())
             .filter(|index| results[*index].is_ok())
             .collect();
+        let early = self.hand_over_early(ready.iter().map(|index| &groups[*index].0));
         let stock = ready.iter().map(|index| &groups[*index]);
         let stock = stock.map(|(group, subject)| (Self::stock_policy(group), subject.clone()));
         let added = self.stock.add_all(&stock.collect::<Vec<_>>());
         let mut new = Vec::new();
         for (index, added) in ready.into_iter().zip(added) {
             let (group, asked) = (&groups[index].0, Asked::of(&groups[index].0));
+            let is_early = early.contains(&group.name);
             if added.is_ok() {
                 self.asked.insert(group.name.clone(), asked);
-                new.extend(asked.is_scheduled.then_some((index, group)));
+                let is_new = asked.is_scheduled && !is_early;
+                new.extend(is_new.then_some((index, group)));
+            } else if is_early {
+                self.take_back(&[&group.name], &mut UndoReport::default());
             }
             results[index] = added;
         }

@@ -26,6 +26,20 @@ pub fn with_class(knobs: &str) -> String {
     format!("class = \"batch\"{comma}{knobs}")
 }
 
+/// Runs `act`, during which a condition holds at every look.
+fn always_while(holds: impl Fn() -> bool + Sync, act: impl FnOnce()) {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                assert!(holds(), "nothing holds the quota");
+            }
+        });
+        act();
+        is_over.store(true, Ordering::Relaxed);
+    });
+}
+
 const QUOTA: &str = "quota = \"30ms/100ms\"";
 
 #[test]
@@ -42,28 +56,21 @@ fn a_reload_goes_to_the_stock_kernel_and_back() {
     let own = rig.host.batch("sleeper");
     wait_until("it is there", || own.is_populated().unwrap_or(false));
     let own_before = (cgroup_id(&own), own.processes().unwrap());
-    let is_reloaded = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            // In this order: a quota that is set after the look at the scheduler came too late.
-            while !is_reloaded.load(Ordering::Relaxed) {
-                let is_limited = state() == "enabled" || quota_us(&job) != -1;
-                assert!(
-                    is_limited,
-                    "neither the scheduler nor the kernel holds the quota"
-                );
-            }
-        });
-        daemon.reload_with(&text_of("cgroup"));
-        is_reloaded.store(true, Ordering::Relaxed);
-    });
+    // In this order: a quota that is set after the look at the scheduler came too late.
+    let is_limited = || state() == "enabled" || quota_us(&job) != -1;
+    always_while(is_limited, || daemon.reload_with(&text_of("cgroup")));
     // Made anew, it would not have been limited in between.
     assert_eq!((cgroup_id(&own), own.processes().unwrap()), own_before);
     assert_eq!(daemon.state().daemon.enforcer, EnforcerKind::Cgroup);
     assert!(is_idle(&job));
     assert_eq!(quota_us(&job), 30_000);
     wait_until("it is unloaded", || state() == "disabled");
-    daemon.reload_with(&text_of("sched-ext"));
+    let has_quota = || {
+        rig.slot(&job)
+            .is_some_and(|slot| !slot["pool_usec"].is_null())
+    };
+    let is_limited = || quota_us(&job) != -1 || has_quota();
+    always_while(is_limited, || daemon.reload_with(&text_of("sched-ext")));
     assert_eq!(daemon.state().daemon.enforcer, EnforcerKind::SchedExt);
     assert_eq!((cgroup_id(&own), own.processes().unwrap()), own_before);
     rig.wait_until_scheduled(&job);
