@@ -49,6 +49,7 @@ const KEYS: [&str; 7] = [
 ];
 /// Value that switches a setting off.
 const NONE: &str = "none";
+
 /// Kernel interface that enforces the groups.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -23,6 +23,9 @@ pub(crate) const PROCESS_GROUP: &str = "pid-";
 /// Description of the allowed patterns, for messages.
 const PATTERNS_ALLOWED: &str =
     "a pattern, or a list of patterns, with * and ? for what may be anything";
+/// Description of a match, for messages.
+const MATCH_ALLOWED: &str =
+    "the cgroups of the group, such as { cgroup = \"/system.slice/nginx.service\" }";
 /// The keys of a group that are no knobs.
 const OTHER_KEYS: [&str; 3] = ["name", "match", "cpu-max"];
 const KEYS: [&str; 16] = [
@@ -105,9 +108,8 @@ pub(super) fn read_all(
         let problem = format!("group: {kind} is not allowed; allowed: tables, [[group]] each");
         source.error(value.span().start, problem)
     };
-    let groups = match groups {
-        None => return Ok(Vec::new()),
-        Some(groups) => groups,
+    let Some(groups) = groups else {
+        return Ok(Vec::new());
     };
     let Some(tables) = groups.get_ref().as_array() else {
         return Err(not_tables(&groups));
@@ -197,9 +199,10 @@ impl<'a> Group<'a> {
             matches,
             cpu_max,
         } = read(self.source, part(others))?;
-        let missing = |key| self.error(key, "`` is missing");
-        let name = name.ok_or_else(|| missing("name"))?;
-        let matches = matches.ok_or_else(|| missing("match"))?;
+        let missing =
+            |key, allowed: &str| self.error(key, format!("`` is missing; allowed: {allowed}"));
+        let name = name.ok_or_else(|| missing("name", "the group's name in quotes"))?;
+        let matches = matches.ok_or_else(|| missing("match", MATCH_ALLOWED))?;
         let knobs = self.with_cpu_max(read(self.source, part(knobs))?, cpu_max)?;
         check_name(&name).map_err(|error| self.error("name", error))?;
         if name.starts_with(PROCESS_GROUP) {

@@ -87,7 +87,10 @@ fn errors_name_the_field_with_line_and_column() {
             "version = 1\nmetrics.listen = \"9464\"".into(),
             "p.toml:2:18: listen: `9464` is no address; allowed: ",
         ),
-        (group(""), "p.toml:2:1: match: `` is missing"),
+        (
+            group(""),
+            "p.toml:2:1: match: `` is missing; allowed: the cgroups of the group, such as ",
+        ),
         (
             "version = \"1\"".into(),
             "p.toml:1:11: version: `1` is not one",
