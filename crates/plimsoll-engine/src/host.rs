@@ -93,8 +93,8 @@ impl Capabilities {
     }
 
     /// Capabilities of a recent kernel with cgroup v2, for tests that touch no kernel.
-    #[cfg(test)]
-    pub(crate) fn of_a_stock_kernel() -> Self {
+    #[cfg(any(test, feature = "simulated"))]
+    pub fn of_a_stock_kernel() -> Self {
         Self {
             cgroup: Version::V2,
             has_idle: true,

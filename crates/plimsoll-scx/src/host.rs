@@ -80,7 +80,7 @@ impl Host {
     /// When its journal cannot be opened.
     pub fn clean_up(runtime: &RuntimeFolder) -> Result<UndoReport, ControlError> {
         let mut report =
-            Self::take_left(runtime)?.map_or_else(UndoReport::default, |left| left.unload());
+            Self::take_left(runtime)?.map_or_else(UndoReport::default, LeftScheduler::unload);
         let left = [status::file(runtime), status::dump_file(runtime)];
         for path in left.into_iter().filter(|path| path.exists()) {
             let name = path.file_name().map(|name| name.to_string_lossy());

@@ -24,7 +24,7 @@ use std::str::FromStr;
 
 use plimsoll_engine::knobs::{BandwidthSlice, from_word};
 use plimsoll_engine::text_file::{FileError, Source};
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -146,11 +146,10 @@ impl Config {
     }
 }
 
+/// Values at the top of the file; `check_keys` has refused other keys.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case")]
 struct File {
-    #[serde(rename = "version")]
-    _version: IgnoredAny,
     #[serde(default)]
     enforcer: EnforcerWanted,
     #[serde(default)]
@@ -160,8 +159,6 @@ struct File {
     bandwidth_slice: Option<BandwidthSlice>,
     #[serde(default)]
     metrics: Metrics,
-    #[serde(default, rename = "group")]
-    _groups: IgnoredAny,
 }
 
 fn enabled() -> bool {
@@ -169,7 +166,7 @@ fn enabled() -> bool {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 struct Metrics {
     #[serde(deserialize_with = "from_word")]
     listen: Listen,
@@ -220,7 +217,8 @@ fn check_keys(
         }
         let distance = |other: &&&str| strsim::damerau_levenshtein(text, other);
         // Words that differ in more letters are not a slip.
-        let is_slip = |other: &&&str| 5 * distance(other) <= 2 * text.len().max(other.len());
+        let longest = |other: &str| text.chars().count().max(other.len());
+        let is_slip = |other: &&&str| 5 * distance(other) <= 2 * longest(other);
         let meant = known.iter().min_by_key(distance).filter(is_slip);
         let meant = meant.map_or_else(String::new, |near| format!(" (perhaps `{near}`?)"));
         let allowed = known.join(", ");

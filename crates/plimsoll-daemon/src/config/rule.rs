@@ -58,7 +58,7 @@ pub struct Rule {
 /// Conditions of a group, all of which have to be true. At least one is given. The knobs apply
 /// to each matching cgroup separately.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct Match {
     /// The cgroup's path below the mount point, with a `/` in front.
     #[serde(deserialize_with = "patterns::<_, CgroupPattern>")]
@@ -86,7 +86,7 @@ impl Match {
 
 /// A group as it is written, but for its knobs.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case")]
 struct Written {
     name: Option<String>,
     #[serde(rename = "match")]
@@ -117,7 +117,12 @@ pub(super) fn read_all(
     let mut earlier = Earlier::default();
     let rules = tables.iter().map(|value| match value.get_ref() {
         DeValue::Table(table) => {
-            let table = Group::new(source, value.span().start, table);
+            let start = value.span().start;
+            let table = Group {
+                source,
+                start,
+                table,
+            };
             let rule = table.read()?;
             earlier.add(&table, &rule)?;
             Ok(rule)
@@ -167,15 +172,7 @@ struct Group<'a> {
     table: &'a DeTable<'a>,
 }
 
-impl<'a> Group<'a> {
-    fn new(source: &'a Source, start: usize, table: &'a DeTable<'a>) -> Self {
-        Self {
-            source,
-            start,
-            table,
-        }
-    }
-
+impl Group<'_> {
     /// An error about the value of a key, or, where that is not given, about the group.
     fn error(&self, key: &str, problem: impl fmt::Display) -> FileError {
         let value = self.table.get(key);

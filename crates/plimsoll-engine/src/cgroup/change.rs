@@ -498,7 +498,7 @@ mod tests {
                 assert_eq!(found.len(), 1, "{json} {round}: {found:?}");
                 assert!(found[0].starts_with("/g: the cpu controller was switched off in "));
                 assert!(values.audit(&group).unwrap().is_empty());
-                // Somebody switches the controller on again: then there are other values.
+                // Switched on again, the controller has other values.
                 fs::remove_dir(group.cpu_file("")).unwrap();
                 cgroup(&folder, &[]);
                 values.audit(&group).unwrap();

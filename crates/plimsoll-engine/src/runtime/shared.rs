@@ -169,7 +169,7 @@ impl RuntimeFolder {
             .created
             .retain(|folder| match os::remove_folder(folder) {
                 Ok(()) => false,
-                // Somebody's group is still in it.
+                // The group of another owner is still in it.
                 Err(error) => error.kind() != io::ErrorKind::NotFound,
             });
         if shared.created.len() == before {

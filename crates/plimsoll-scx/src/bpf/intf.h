@@ -218,9 +218,9 @@ struct plimsoll_cpu {
 	plim_u32 turn_granted; /* by the last dispatch */
 	plim_u32 turn; /* in which the present task runs */
 	/*
-	 * It comes to the overdue queue by itself: its task is from there, or was preempted for
-	 * one. Set by whoever preempts it; cleared before each look, so that a race costs a
-	 * kick too many.
+	 * The CPU comes to the overdue queue by itself: its task is from there, or was preempted
+	 * for one. Set by the CPU that preempts it and at the look that finds a task, cleared
+	 * before each look, so that a race costs a kick too many.
 	 */
 	plim_u32 comes_to_overdue;
 } PLIMSOLL_OWN_LINES;

@@ -88,12 +88,8 @@ impl SchedExtEnforcer {
         let Some(journal) = &self.link.journal else {
             return Ok(());
         };
-        if self
-            .link
-            .supervisor
-            .as_ref()
-            .is_none_or(Supervisor::has_ended)
-        {
+        let supervisor = self.link.supervisor.as_ref();
+        if supervisor.is_none_or(Supervisor::has_ended) {
             let (supervisor, _) = Supervisor::start(&self.context, journal, true)?;
             self.link.supervisor = Some(supervisor);
         }

@@ -59,49 +59,42 @@ impl SchedExtEnforcer {
                 && !self.context.groups.lock().contains_key(&folder)
                 && folders.insert(folder.clone());
             if group.is_scheduled && is_free {
-                early.push((&*group.name, folder, &group.knobs));
+                early.push((&*group.name, Ok(folder), &group.knobs));
             }
         }
-        let results = self.hand_over_at(&early);
-        let names = early.iter().map(|(name, ..)| (*name).to_owned());
-        let done = names.zip(results).filter(|(_, result)| result.is_ok());
+        let names: Vec<String> = early.iter().map(|(name, ..)| (*name).to_owned()).collect();
+        let results = self.hand_over_at(early);
+        let done = names.into_iter().zip(results);
+        let done = done.filter(|(_, result)| result.is_ok());
         done.map(|(name, _)| name).collect()
     }
 
     /// Hands groups, whose cgroups exist, to the scheduler. Each succeeds or fails by itself.
     pub(super) fn hand_over(&mut self, groups: &[(&str, &Knobs)]) -> Vec<Result<()>> {
-        let folders: Vec<Result<PathBuf>> =
-            groups.iter().map(|(name, _)| self.folder(name)).collect();
-        let both = groups.iter().zip(&folders);
-        let found = both.filter_map(|((name, knobs), folder)| {
-            Some((*name, folder.as_ref().ok()?.clone(), *knobs))
-        });
-        let mut done = self.hand_over_at(&found.collect::<Vec<_>>()).into_iter();
-        let results = folders.into_iter().map(|folder| {
-            folder?;
-            // One for each folder that was found.
-            done.next().unwrap_or(Ok(()))
-        });
-        results.collect()
+        let groups = groups.iter();
+        let at = groups.map(|(name, knobs)| (*name, self.folder(name), *knobs));
+        self.hand_over_at(at.collect())
     }
 
-    fn hand_over_at(&mut self, groups: &[(&str, PathBuf, &Knobs)]) -> Vec<Result<()>> {
+    fn hand_over_at(&mut self, groups: Vec<(&str, Result<PathBuf>, &Knobs)>) -> Vec<Result<()>> {
         if groups.is_empty() {
             return Vec::new();
         }
+        let names: Vec<&str> = groups.iter().map(|(name, ..)| *name).collect();
         let results = self.hand_over_all(groups);
-        let failed = groups.iter().zip(&results);
+        let failed = names.into_iter().zip(&results);
         let failed = failed.filter(|(_, result)| result.is_err());
-        let failed: Vec<&str> = failed.map(|((name, ..), _)| *name).collect();
+        let failed: Vec<&str> = failed.map(|(name, _)| name).collect();
         self.take_back(&failed, &mut UndoReport::default());
         results
     }
 
-    fn hand_over_all(&mut self, groups: &[(&str, PathBuf, &Knobs)]) -> Vec<Result<()>> {
-        let begun: Vec<(&str, Result<()>)> = groups
-            .iter()
-            .map(|(name, folder, knobs)| (*name, self.begin(name, folder, knobs)))
-            .collect();
+    fn hand_over_all(&mut self, groups: Vec<(&str, Result<PathBuf>, &Knobs)>) -> Vec<Result<()>> {
+        let begun = groups.into_iter().map(|(name, folder, knobs)| {
+            let begun = folder.and_then(|folder| self.begin(name, &folder, knobs));
+            (name, begun)
+        });
+        let begun: Vec<(&str, Result<()>)> = begun.collect();
         let objects = self.link.objects.clone();
         let (shared, hierarchy) = (self.context.groups.clone(), self.context.hierarchy.clone());
         let known = shared.lock();

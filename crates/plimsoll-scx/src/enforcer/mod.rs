@@ -285,7 +285,9 @@ impl Enforcer for SchedExtEnforcer {
                 self.asked.insert(group.name.clone(), asked);
                 let is_new = asked.is_scheduled && !is_early;
                 new.extend(is_new.then_some((index, group)));
-            } else if is_early {
+            } else if is_early && self.context.has_adopted.load(Ordering::Acquire) {
+                // Before that the slot may be an earlier owner's: limited as it was, the group is
+                // tried again.
                 self.take_back(&[&group.name], &mut UndoReport::default());
             }
             results[index] = added;
@@ -308,11 +310,8 @@ impl Enforcer for SchedExtEnforcer {
     }
 
     fn remove(&mut self, name: &str) -> Result<UndoReport> {
-        if !self.asked.contains_key(name) {
-            // A group that an earlier owner has left, and that could not be adopted.
-            return self.stock.remove(name);
-        }
         let mut report = UndoReport::default();
+        // Also of a group that an earlier owner has left, and that could not be adopted.
         self.take_back(&[name], &mut report);
         self.asked.remove(name);
         let stock = self.stock.remove(name)?;

@@ -1,5 +1,6 @@
 //! The daemon that loads the BPF scheduler, and loads it again.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -31,12 +32,17 @@ fn always_while(holds: impl Fn() -> bool + Sync, act: impl FnOnce()) {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
+            // At least one look.
+            loop {
                 assert!(holds(), "nothing holds the quota");
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
             }
         });
-        act();
+        let acted = catch_unwind(AssertUnwindSafe(act));
         is_over.store(true, Ordering::Relaxed);
+        acted.unwrap_or_else(|panicked| resume_unwind(panicked));
     });
 }
 

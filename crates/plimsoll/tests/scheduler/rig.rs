@@ -70,7 +70,7 @@ impl Deref for Loan {
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        // What a failed test leaves must not affect the next.
+        // A failed test must not affect the next by what it leaves.
         if !self.stays || thread::panicking() {
             self.slot.take();
         }

@@ -77,8 +77,10 @@ impl Service {
 
     /// Answers a dry run: the group as it would be, with its plan.
     pub(super) fn planned(&self, name: &str, desired: &Desired) -> Result<Answer, Refused> {
-        let planned = self.enforcement.plan(desired, self.table.demand());
-        let planned = planned.map_err(one_line)?;
+        let mut demand = self.table.demand();
+        // The group is not among those that are merged.
+        demand.add(desired.knobs.headroom, desired.knobs.tolerance);
+        let planned = self.enforcement.plan(desired, demand).map_err(one_line)?;
         if desired.kind == GroupKind::Foreign {
             let group = CpuGroup::at(&self.hierarchy, path_of(name.trim_start_matches('/')));
             let mut stock = planned.knobs.clone();
@@ -88,7 +90,6 @@ impl Service {
             }
             check_place(&group, &stock).map_err(one_line)?;
         }
-        let demand = self.table.demand();
         let in_force = self.enforcement.in_force(desired, &planned.knobs, demand);
         let group = Group {
             name: name.to_owned(),

@@ -130,7 +130,8 @@ impl Enforcement {
 
     /// Checks that a group can be enforced by itself, without the demand of others.
     pub fn check(&self, desired: &Desired) -> Result<()> {
-        self.planner.plan(desired, Demand::default()).map(drop)
+        let own = [&desired.knobs].into_iter().collect();
+        self.planner.plan(desired, own).map(drop)
     }
 
     /// Chooses whether the scheduler enforces a group, where the owner leaves the choice to

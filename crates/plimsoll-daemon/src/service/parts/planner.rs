@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_engine::Result;
-use plimsoll_engine::cgroup::{cannot_yield, check_one_cgroup};
+use plimsoll_engine::cgroup::{cannot_yield, check_one_cgroup, yields};
 use plimsoll_engine::enforcer::EnforcerKind;
 use plimsoll_engine::host::{Capabilities, nr_cpus_online};
 use plimsoll_engine::knobs::{Demand, Knobs};
@@ -73,13 +73,12 @@ impl Planner {
         self.host.may_tune_host
     }
 
-    /// Plans one group, beside the demand of all groups.
+    /// Plans one group, beside the demand of all groups and of this one.
     ///
     /// # Errors
     /// Names the first knob that cannot be used or enforced.
-    pub fn plan(&self, desired: &Desired, mut demand: Demand) -> Result<Planned> {
+    pub fn plan(&self, desired: &Desired, demand: Demand) -> Result<Planned> {
         desired.knobs.check()?;
-        demand.add(desired.knobs.headroom, desired.knobs.tolerance);
         let in_force = self.in_force(desired, &desired.knobs, demand);
         let host = Capabilities {
             nr_cpus: self.nr_cpus(),
@@ -104,9 +103,7 @@ impl Planner {
 
     /// Returns the knobs of a group with the headroom that the machine demands of it: a batch group
     /// yields to the headroom of all groups. The headroom of a normal group limits others.
-    pub fn in_force(&self, desired: &Desired, knobs: &Knobs, mut demand: Demand) -> Knobs {
-        // A group that is only planned is not merged yet.
-        demand.add(knobs.headroom, knobs.tolerance);
+    pub fn in_force(&self, desired: &Desired, knobs: &Knobs, demand: Demand) -> Knobs {
         let mut in_force = knobs.clone();
         let yields = desired.is_batch() && self.cannot_yield(desired).is_none();
         if yields {
@@ -121,7 +118,13 @@ impl Planner {
 
     /// Whether a group yields to headroom by the kernel's files.
     pub fn yields(&self, desired: &Desired) -> bool {
-        desired.is_batch() && !desired.is_scheduled && self.cannot_yield(desired).is_none()
+        let is_foreign = desired.kind == GroupKind::Foreign;
+        yields(
+            &desired.knobs,
+            desired.is_scheduled,
+            is_foreign,
+            self.host.cgroup,
+        )
     }
 
     /// Returns the reason why a batch group does not yield to the demanded headroom, which keeps no
@@ -138,25 +141,12 @@ impl Planner {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_cgroupfs::Version;
-
     use super::*;
 
     #[test]
     fn a_batch_group_yields_to_all_headroom_and_a_normal_one_to_none() {
         let planner = Planner {
-            host: Capabilities {
-                cgroup: Version::V2,
-                has_idle: true,
-                has_burst: true,
-                is_top: true,
-                nr_cpus: 2,
-                kernel: "6.18.0".into(),
-                has_sched_ext: false,
-                may_have_guard: true,
-                may_tune_host: true,
-                is_lazy: Some(true),
-            },
+            host: Capabilities::of_a_stock_kernel(),
             is_scheduled: false,
             has_scheduler: false,
         };
@@ -164,7 +154,6 @@ mod tests {
         assert!(!planner.schedules(true));
         let knobs = |json: &str| -> Knobs { serde_json::from_str(json).unwrap() };
         let demanding = knobs(r#"{"headroom": "20%"}"#);
-        let demand = [&demanding].into_iter().collect();
         let desired = |json: &str| Desired {
             group: "g".into(),
             origin: Origin::File,
@@ -186,14 +175,15 @@ mod tests {
             (r#"{"headroom": "30%"}"#, None),
         ] {
             let desired = desired(json);
+            let demand = [&demanding, &desired.knobs].into_iter().collect();
             let planned = planner.plan(&desired, demand).unwrap();
             assert_eq!(planned.knobs, desired.knobs, "applied: {json}");
             let shown = planner.in_force(&desired, &planned.knobs, demand).headroom;
             let expected = in_force.map(|text| text.parse().unwrap());
             assert_eq!(shown, expected, "{json}");
             assert_eq!(planned.loss.is_some(), json.contains("quota"), "{json}");
-            // Nobody else demands anything of a group that is only planned.
-            let alone = planner.plan(&desired, Demand::default()).unwrap();
+            let own = [&desired.knobs].into_iter().collect();
+            let alone = planner.plan(&desired, own).unwrap();
             let is_lost = json.contains("quota") && json.contains("headroom");
             assert_eq!(alone.loss.is_some(), is_lost, "{json}");
         }

@@ -32,11 +32,16 @@ impl Context {
     /// Returns whether a group yields to the machine's headroom: batch work that stock knobs
     /// enforce does.
     pub fn yields(&self, knobs: &Knobs, is_scheduled: bool, is_foreign: bool) -> bool {
-        self.has_demand
-            && !is_scheduled
-            && knobs.class == Some(Class::Batch)
-            && cannot_yield(knobs, is_foreign, self.hierarchy.version()).is_none()
+        self.has_demand && yields(knobs, is_scheduled, is_foreign, self.hierarchy.version())
     }
+}
+
+/// Whether a group yields to headroom once some group demands it.
+#[must_use]
+pub fn yields(knobs: &Knobs, is_scheduled: bool, is_foreign: bool, version: Version) -> bool {
+    knobs.class == Some(Class::Batch)
+        && !is_scheduled
+        && cannot_yield(knobs, is_foreign, version).is_none()
 }
 
 /// Returns the reason why headroom cannot be kept from a batch group; `None`: it can.

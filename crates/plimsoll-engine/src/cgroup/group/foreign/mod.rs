@@ -68,7 +68,7 @@ impl Foreign {
         check_one_cgroup(knobs)?;
         let group = common.layout.top.clone();
         group.check_exists()?;
-        // Somebody may have switched the controller off since.
+        // The controller may be off since.
         give_controller(&group, &context.runtime)?;
         let yields = context.yields(knobs, common.is_scheduled, true);
         if !yields {
