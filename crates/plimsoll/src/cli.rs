@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+#[cfg(feature = "sched-ext")]
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
