@@ -10,6 +10,7 @@
 mod cpu_max;
 mod entry;
 mod error;
+pub mod events;
 mod files;
 mod group;
 mod hierarchy;

@@ -7,7 +7,7 @@
 use std::fs;
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::unistd::{AccessFlags, access};
@@ -67,11 +67,18 @@ pub fn look_at_link(path: &Path) -> io::Result<Found> {
 fn found_of(found: &fs::Metadata) -> Found {
     Found {
         is_folder: found.is_dir(),
+        is_regular: found.is_file(),
         device: found.dev(),
         inode: found.ino(),
         nr_links: found.nlink(),
         uid: found.uid(),
     }
+}
+
+/// Reads the target of a link.
+pub fn read_link(path: &Path) -> io::Result<PathBuf> {
+    or_simulated!(kernel => kernel.read_link(path));
+    fs::read_link(path)
 }
 
 #[must_use]

@@ -32,7 +32,8 @@ pub enum Priority {
 pub struct Log {
     /// Whether the lines go to the journal, and so begin with their priority.
     for_journal: bool,
-    least: Priority,
+    /// The least priority of a line that is written; `None`: no line is.
+    least: Option<Priority>,
     written: Mutex<HashMap<&'static str, Written>>,
 }
 
@@ -46,15 +47,24 @@ impl Log {
     #[must_use]
     pub fn new(least: Priority) -> Self {
         Self {
+            least: Some(least),
+            ..Self::silent()
+        }
+    }
+
+    /// Creates a log that writes nothing.
+    #[must_use]
+    pub fn silent() -> Self {
+        Self {
             for_journal: std::env::var_os("JOURNAL_STREAM").is_some(),
-            least,
+            least: None,
             written: Mutex::default(),
         }
     }
 
     /// Writes a line. The number of lines is limited for each `kind`.
     pub fn write(&self, priority: Priority, kind: &'static str, text: &str) {
-        if priority as u8 > self.least as u8 {
+        if self.least.is_none_or(|least| priority as u8 > least as u8) {
             return;
         }
         let Some(suppressed) = self.admit(kind, Instant::now()) else {

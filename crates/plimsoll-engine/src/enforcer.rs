@@ -276,11 +276,10 @@ pub trait Enforcer: Send {
     /// nevertheless where only the bandwidth slice was refused.
     fn set_machine(&mut self, policy: &MachinePolicy) -> Result<()>;
 
-    /// Undoes groups of an earlier owner that were not taken over. Called after all present groups
-    /// have been added.
-    fn finish_adoption(&mut self) -> UndoReport {
-        UndoReport::default()
-    }
+    /// Undoes groups of an earlier owner that were not taken over and that are not wanted. Called
+    /// after all present groups have been added. A wanted one, which could not be added, stays
+    /// limited as it was left, until it is added or removed.
+    fn finish_adoption(&mut self, is_wanted: &dyn Fn(&str) -> bool) -> UndoReport;
 
     /// Checks the kernel files of a group now. Returns the external changes since the last write
     /// that were not reported before, and adds them to the `foreign_changes` of the group's sample.

@@ -44,7 +44,7 @@ pub enum EngineError {
     NoTarget { target: String, what: &'static str },
     /// Failure of a control loop, or of a journal that takes no more entries.
     #[error("group `{name}`: {problem}")]
-    Control { name: String, problem: String },
+    Group { name: String, problem: String },
     #[error("sched_ext: {problem}")]
     SchedExt { problem: String },
     /// Journal that could not be kept, so that nothing was changed.

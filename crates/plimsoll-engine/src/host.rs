@@ -4,6 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use nix::unistd::{SysconfVar, geteuid, sysconf};
+#[cfg(feature = "simulated")]
+use plimsoll_cgroupfs::simulated;
 use plimsoll_cgroupfs::{CpuGroup, Hierarchy, Version, os};
 use serde::Serialize;
 
@@ -121,6 +123,10 @@ pub fn nr_cpus_present() -> u32 {
 }
 
 fn nr_cpus(which: SysconfVar) -> u32 {
+    #[cfg(feature = "simulated")]
+    if let Some(nr_cpus) = simulated::ask(|kernel| kernel.nr_cpus) {
+        return nr_cpus;
+    }
     let count = sysconf(which).ok().flatten();
     let count = count.and_then(|count| u32::try_from(count).ok());
     count.unwrap_or(1).max(1)

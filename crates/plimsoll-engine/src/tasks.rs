@@ -1,7 +1,8 @@
 //! Single tasks: identity, nice level and scheduling policy.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use plimsoll_cgroupfs::read_text;
 use procfs::ProcError;
 
 use crate::error::{EngineError, Result};
@@ -126,6 +127,20 @@ pub fn threads(pid: i32) -> Vec<i32> {
         return Vec::new();
     };
     tasks.flatten().map(|task| task.tid).collect()
+}
+
+/// Lists the children of a process; none if it is gone.
+pub fn children(pid: i32) -> Vec<i32> {
+    or_simulated!(kernel => kernel.tasks().children(pid));
+    let path = |tid: i32| PathBuf::from(format!("/proc/{pid}/task/{tid}/children"));
+    let texts = threads(pid)
+        .into_iter()
+        .filter_map(|tid| read_text(&path(tid)).ok());
+    let of_thread = |text: String| -> Vec<i32> {
+        let pids = text.split_whitespace();
+        pids.filter_map(|pid| pid.parse().ok()).collect()
+    };
+    texts.flat_map(of_thread).collect()
 }
 
 /// Sets the nice level of one task. One that has just ended counts as set.

@@ -1,9 +1,9 @@
 //! Text files that users write, and errors that name line and column.
 
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::Path;
 
+use plimsoll_cgroupfs::os::{self, Access};
 use thiserror::Error;
 
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -43,15 +43,14 @@ pub fn read_text(path: &Path, bytes_max: u64) -> Result<String, FileError> {
         reason,
     };
     // Before the file is opened, because opening a pipe waits for its writer.
-    if !std::fs::metadata(path).map_err(failed)?.is_file() {
+    if !os::look(path).map_err(failed)?.is_regular {
         return Err(FileError::NotRegular { file });
     }
-    let mut bytes = Vec::new();
-    let mut reader = File::open(path).map_err(failed)?.take(bytes_max + 1);
-    reader.read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() as u64 > bytes_max {
+    let mut reader = os::File::open(path, Access::Read).map_err(failed)?;
+    if reader.length().map_err(failed)? > bytes_max {
         return Err(FileError::TooLong { file, bytes_max });
     }
+    let bytes = reader.read_whole().map_err(failed)?;
     String::from_utf8(bytes).map_err(|error| {
         let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let valid = String::from_utf8_lossy(valid);

@@ -179,6 +179,7 @@ impl Cgroups {
         };
         Ok(Found {
             is_folder,
+            is_regular: !is_folder,
             device: DEVICE,
             inode: cgroup.inode,
             nr_links: 2 + self.children(below).count() as u64,

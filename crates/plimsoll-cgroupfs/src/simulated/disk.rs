@@ -71,8 +71,23 @@ impl Disk {
         self.names.keys().map(PathBuf::as_path)
     }
 
-    pub fn clear(&mut self) {
-        self.names.clear();
+    /// Reads a file as another program; `None`: there is no such file, or it is no text.
+    #[must_use]
+    pub fn text(&self, path: &Path) -> Option<String> {
+        String::from_utf8(self.read(path).ok()?).ok()
+    }
+
+    /// Replaces a file as another program.
+    pub fn others_write(&mut self, path: &Path, text: &str) {
+        self.create_folders(path.parent().unwrap_or(path));
+        self.nr_files += 1;
+        self.names.insert(path.to_owned(), self.nr_files);
+        self.texts.insert(self.nr_files, text.into());
+    }
+
+    /// Removes a file, if it is there, as another program.
+    pub fn forget(&mut self, path: &Path) {
+        self.names.remove(path);
     }
 
     pub(super) fn look(&self, path: &Path) -> io::Result<Found> {
@@ -144,6 +159,7 @@ impl Disk {
 fn found(is_folder: bool, inode: u64) -> Found {
     Found {
         is_folder,
+        is_regular: !is_folder,
         device: DEVICE,
         inode,
         nr_links: 1,

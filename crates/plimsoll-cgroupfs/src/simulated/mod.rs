@@ -16,18 +16,22 @@
 
 mod cgroups;
 mod disk;
+mod events;
 mod tasks;
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::entry::{Access, Found, Listed};
+use crate::entry::{Access, Found, Listed, WatchId};
 use crate::version::Version;
 use cgroups::Cgroups;
 use disk::Disk;
 pub use disk::OpenFile;
+pub use events::Events;
 pub use tasks::Task;
 use tasks::Tasks;
 
@@ -50,6 +54,17 @@ pub fn install(kernel: Option<Kernel>) -> Option<Kernel> {
 /// Accesses this thread's kernel without injected faults.
 pub fn with<R>(act: impl FnOnce(&mut Kernel) -> R) -> R {
     KERNEL.with_borrow_mut(|kernel| act(kernel.as_mut().expect("no kernel in memory")))
+}
+
+/// Ends a queue of events, also where the thread is ending without a kernel.
+pub(crate) fn end_queue(number: usize) {
+    let _ = KERNEL.try_with(|kernel| {
+        if let Ok(mut kernel) = kernel.try_borrow_mut()
+            && let Some(kernel) = kernel.as_mut()
+        {
+            kernel.events.end_queue(number);
+        }
+    });
 }
 
 /// Calls this thread's kernel, if it has one.
@@ -82,6 +97,8 @@ pub enum Write {
 pub struct Faults {
     /// Number of writes after which the calling process dies.
     pub death_in: Option<u64>,
+    /// Whether the death is a panic, which lets the process write on while it unwinds.
+    pub is_panic: bool,
     /// Number of writes of a kind after which one is refused, with the error number.
     pub refusal_in: Option<(Write, u64, i32)>,
     /// Failure of all writes to files.
@@ -106,6 +123,11 @@ pub struct Kernel {
     cgroups: Cgroups,
     tasks: Tasks,
     disk: Disk,
+    events: Events,
+    /// Processes of the pidfds of this thread.
+    pub handles: BTreeMap<RawFd, i32>,
+    /// Number of CPUs.
+    pub nr_cpus: u32,
     boot: u64,
     time: Duration,
     start: Instant,
@@ -133,6 +155,9 @@ impl Kernel {
             cgroups: Cgroups::new(version),
             tasks: Tasks::default(),
             disk: Disk::default(),
+            events: Events::default(),
+            handles: BTreeMap::new(),
+            nr_cpus: 2,
             boot: 1,
             time: Duration::ZERO,
             start: Instant::now(),
@@ -159,6 +184,10 @@ impl Kernel {
         &mut self.disk
     }
 
+    pub fn events(&mut self) -> &mut Events {
+        &mut self.events
+    }
+
     /// Number of successful writes to cgroups and tasks.
     #[must_use]
     pub fn nr_kernel_writes(&self) -> u64 {
@@ -177,6 +206,7 @@ impl Kernel {
         self.cgroups = Cgroups::new(self.cgroups.version());
         self.tasks = Tasks::default();
         self.watches.clear();
+        self.handles.clear();
     }
 
     /// Reads a cgroup's file by its path below the mount point; `None`: the file does not exist.
@@ -187,12 +217,39 @@ impl Kernel {
 
     /// Writes to a cgroup's file, by its path below the mount point, as another program.
     pub fn others_write(&mut self, below: &Path, text: &str) -> io::Result<()> {
-        self.cgroups.write(below, text, &mut self.tasks)
+        self.cgroups.write(below, text, &mut self.tasks)?;
+        if let Some(inode) = below.parent().and_then(|folder| self.cgroups.inode(folder)) {
+            self.events.written(inode, below);
+        }
+        Ok(())
+    }
+
+    /// Creates a cgroup as another program.
+    pub fn others_create(&mut self, below: &Path) -> io::Result<()> {
+        self.cgroups.create(below)?;
+        let parent = below.parent().and_then(|parent| self.cgroups.inode(parent));
+        if let (Some(parent), Some(name)) = (parent, below.file_name()) {
+            self.events.came(parent, name);
+        }
+        Ok(())
     }
 
     /// Removes a cgroup as another program.
     pub fn others_remove(&mut self, below: &Path) -> io::Result<()> {
-        self.cgroups.remove(below, &self.tasks)
+        let inode = self.cgroups.inode(below);
+        self.cgroups.remove(below, &self.tasks)?;
+        let parent = below.parent().and_then(|parent| self.cgroups.inode(parent));
+        if let (Some(inode), Some(parent), Some(name)) = (inode, parent, below.file_name()) {
+            self.events.went(parent, inode, name);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn watch_folder(&mut self, queue: usize, folder: &Path) -> io::Result<WatchId> {
+        self.alive()?;
+        let below = folder.strip_prefix(MOUNT).ok();
+        let inode = below.and_then(|below| self.cgroups.inode(below));
+        self.events.watch(queue, inode.ok_or(error(libc::ENOENT))?)
     }
 
     /// Returns the rate that a process may use, in ppm of one CPU; `None`: unlimited.
@@ -224,7 +281,7 @@ impl Kernel {
         }
         let path = Path::new(*path);
         self.faults.remade_in = None;
-        if self.others_remove(path).is_ok() && self.cgroups.create(path).is_ok() {
+        if self.others_remove(path).is_ok() && self.others_create(path).is_ok() {
             if let Some(trace) = &mut self.trace {
                 trace.push(format!("others make {} again", path.display()));
             }
@@ -242,8 +299,9 @@ impl Kernel {
         }
         if let Some(left) = &mut self.faults.death_in {
             if *left == 0 {
-                self.is_dead = true;
+                self.is_dead = !self.faults.is_panic;
                 self.dies = true;
+                self.faults.death_in = None;
                 return Err(error(libc::EIO));
             }
             *left -= 1;
@@ -296,10 +354,22 @@ impl Kernel {
         if path == Path::new("/proc/sys/kernel/random/boot_id") {
             return Ok(format!("boot-{}\n", self.boot).into_bytes());
         }
+        if let Ok(number) = path.strip_prefix("/proc/self/fdinfo") {
+            return self.read_handle(number);
+        }
         if let Ok(below) = path.strip_prefix("/proc") {
             return self.tasks.read(below, self.cgroups.version());
         }
         self.disk.read(path)
+    }
+
+    /// Reads the fdinfo of a pidfd.
+    fn read_handle(&self, number: &Path) -> io::Result<Vec<u8>> {
+        let number = number.to_str().and_then(|number| number.parse().ok());
+        let pid = number.and_then(|number: RawFd| self.handles.get(&number));
+        let pid = *pid.ok_or(error(libc::ENOENT))?;
+        let shown = self.tasks.get(pid).map_or(-1, |_| pid);
+        Ok(format!("pos:\t0\nPid:\t{shown}\n").into_bytes())
     }
 
     pub(crate) fn write(&mut self, path: &Path, text: &str) -> io::Result<()> {
@@ -308,7 +378,7 @@ impl Kernel {
         };
         self.begin(Write::Kernel, || format!("{} < {text}", path.display()))?;
         let before = self.cgroups.nr_invalid(&self.tasks);
-        self.cgroups.write(below, text, &mut self.tasks)?;
+        self.others_write(below, text)?;
         if self.cgroups.nr_invalid(&self.tasks) > before {
             let path = path.display();
             let what = format!("{path} < {text}: a cgroup inside takes no processes any more");
@@ -336,6 +406,12 @@ impl Kernel {
         }
     }
 
+    pub(crate) fn read_link(&self, path: &Path) -> io::Result<PathBuf> {
+        let is_own = path == Path::new("/proc/self");
+        let own = std::process::id().to_string().into();
+        is_own.then_some(own).ok_or(error(libc::ENOENT))
+    }
+
     pub(crate) fn list(&self, path: &Path) -> io::Result<Vec<Listed>> {
         self.alive()?;
         match path.strip_prefix(MOUNT) {
@@ -349,7 +425,7 @@ impl Kernel {
             return self.create_folders(path);
         };
         self.begin(Write::Kernel, || format!("mkdir {}", path.display()))?;
-        self.cgroups.create(below)?;
+        self.others_create(below)?;
         self.look_at_promises();
         Ok(())
     }
@@ -368,7 +444,7 @@ impl Kernel {
             return Err(error(libc::EPERM));
         };
         self.begin(Write::Kernel, || format!("rmdir {}", path.display()))?;
-        self.cgroups.remove(below, &self.tasks)?;
+        self.others_remove(below)?;
         self.look_at_promises();
         Ok(())
     }

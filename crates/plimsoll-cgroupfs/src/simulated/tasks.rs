@@ -79,6 +79,12 @@ impl Tasks {
         self.all.iter().map(|(pid, task)| (*pid, task))
     }
 
+    #[must_use]
+    pub fn children(&self, parent: i32) -> Vec<i32> {
+        let children = self.iter().filter(|(_, task)| task.parent == parent);
+        children.map(|(pid, _)| pid).collect()
+    }
+
     pub fn set_nice(&mut self, pid: i32, nice: i32) -> io::Result<()> {
         self.all.get_mut(&pid).ok_or(error(libc::ESRCH))?.nice = nice;
         Ok(())

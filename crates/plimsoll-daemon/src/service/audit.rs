@@ -1,13 +1,12 @@
 //! Audits: comparing the kernel files of groups with the values that were written.
 
-use std::time::Instant;
-
 use super::Service;
+use plimsoll_cgroupfs::os;
 
 impl Service {
     /// Audits the groups to whose kernel files another process wrote.
     pub(super) fn audit_due(&mut self) {
-        for name in self.external.due_groups(Instant::now()) {
+        for name in self.external.due_groups(os::now()) {
             self.audit(&name);
         }
     }
@@ -70,7 +69,7 @@ impl Service {
         }
         let again = self.enforcement.enforcer().reapply(name);
         if let Err(error) = again {
-            self.notices.log.error("apply", &format!("{name}: {error}"));
+            self.note_failure(name, &error);
         }
     }
 }

@@ -1,12 +1,10 @@
 //! Groups of commands and of single processes, as clients requested them.
 
-use std::path::PathBuf;
-
 use plimsoll_engine::knobs::Knobs;
 use serde::{Deserialize, Serialize};
 
 use super::desired::{Desired, GroupKind};
-use super::members::{is_this_process, lives, processes_below};
+use super::members::lives;
 use crate::state::Origin;
 
 /// Group of a command or of a process.
@@ -24,10 +22,8 @@ pub(super) struct Command {
     /// The client's choice, where the owner of the machine leaves it to clients.
     #[serde(default)]
     pub is_scheduled: bool,
-    /// Folder of its cgroup at the last write.
-    pub folder: PathBuf,
-    /// Members at the last clean stop, with their start times; after a kill they are read from
-    /// the folder.
+    /// Processes to be moved into the group when it is made: its members when the last owner
+    /// stopped, with their start times.
     #[serde(default)]
     pub members: Vec<(i32, u64)>,
 }
@@ -35,19 +31,30 @@ pub(super) struct Command {
 impl Command {
     /// Returns whether the first process still runs, and its pid was not reused.
     pub fn lives(&self) -> bool {
-        lives((self.pid, self.start_time))
+        lives(self.first())
     }
 
-    /// Returns the running processes that are in the cgroup, or were there at the last clean stop.
-    pub fn running_members(&self) -> Vec<(i32, u64)> {
-        let mut members = processes_below(&self.folder);
-        members.extend(&self.members);
-        members.push((self.pid, self.start_time));
-        members.sort_unstable();
-        members.dedup();
-        // A command of the group may have started this owner, which has to stay unlimited.
-        members.retain(|member| lives(*member) && !is_this_process(member.0));
-        members
+    /// The first process, with its start time.
+    pub fn first(&self) -> (i32, u64) {
+        (self.pid, self.start_time)
+    }
+
+    /// Notes more processes, and forgets those that have ended.
+    pub fn note_members(&mut self, mut more: Vec<(i32, u64)>) {
+        self.members.append(&mut more);
+        self.members.sort_unstable();
+        self.members.dedup();
+        self.members.retain(|member| lives(*member));
+    }
+
+    /// Has another of the noted members take the part of the first process. Returns whether there is
+    /// one.
+    pub fn begin_with_another(&mut self) -> bool {
+        let first = self.members.first().copied();
+        if let Some((pid, start_time)) = first {
+            (self.pid, self.start_time) = (pid, start_time);
+        }
+        first.is_some()
     }
 
     pub fn desired(&self, name: &str) -> Desired {

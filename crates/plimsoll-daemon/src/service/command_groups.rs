@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Instant;
 
+use plimsoll_cgroupfs::os;
 use plimsoll_engine::own_groups;
-use plimsoll_engine::tasks;
+use plimsoll_engine::{Result, tasks};
 
 use super::Service;
 use super::command::Command;
-use super::members::{Members, cgroup_of, children, descendants, is_this_process, lives};
+use super::members::{Members, cgroup_of, descendants, is_this_process, lives, members_of_groups};
 
 /// Rounds in which the descendants of a process are looked for. What is forked in a group stays
 /// there, so that each round finds less, unless something forks that cannot be moved.
@@ -18,8 +18,8 @@ const TREE_ROUNDS_MAX: usize = 64;
 
 impl Service {
     /// Requests the groups of commands of an earlier daemon that still run.
-    pub(super) fn request_running_commands(&mut self, members: &Members) {
-        self.requests.retain_running(members);
+    pub(super) fn request_running_commands(&mut self, in_cgroups: Members) {
+        self.requests.retain_running(in_cgroups);
         self.request_commands();
         self.save_requests();
     }
@@ -39,7 +39,7 @@ impl Service {
 
     /// Ends the groups that have been without processes for some time.
     pub(super) fn end_empty_commands(&mut self) {
-        let now = Instant::now();
+        let now = os::now();
         let names = self.requests.commands().map(|(name, _)| name.clone());
         for name in names.collect::<Vec<String>>() {
             let Some(entry) = self.table.get(&name) else {
@@ -61,73 +61,89 @@ impl Service {
         populated.unwrap_or(false)
     }
 
-    /// Writes down the cgroups of commands: after a kill, members are found there.
-    pub(super) fn update_folders(&mut self) {
-        let enforcement = &self.enforcement;
-        let changed = self
-            .requests
-            .update_folders(|name| enforcement.folder_of(name));
-        if changed {
-            self.save_requests();
-        }
-    }
-
     /// Writes down the members of the groups of commands, before the groups are undone.
     pub(super) fn save_members(&mut self) {
-        if self.requests.commands().next().is_none() {
+        if self.requests.commands().next().is_none() && !self.requests.is_stale() {
             return;
         }
-        self.update_folders();
-        for name in self.requests.update_members() {
+        let in_cgroups = members_of_groups(&self.hierarchy);
+        for name in self.requests.update_members(in_cgroups) {
             self.table.set_desired(&name, None);
         }
         self.save_requests();
     }
 
-    /// Moves members into their groups again.
-    pub(super) fn take_back_members(&mut self, members: &Members) {
-        for (name, members) in members {
-            if !self.table.is_applied(name) {
+    /// Moves the noted members of a group into it. Those that cannot be moved stay noted.
+    ///
+    /// # Errors
+    /// The first failure.
+    pub(super) fn take_back_members(&mut self, name: &str) -> Result<()> {
+        let mut result = Ok(());
+        for member in self.requests.take_members(name) {
+            if !lives(member) {
                 continue;
             }
-            for member in members.iter().filter(|member| lives(**member)) {
-                self.take_back(name, member.0);
+            if let Err(error) = self.take_back(name, member.0) {
+                self.requests.note_member(name, member);
+                result = result.and(Err(error));
             }
         }
+        result
+    }
+
+    /// Takes the first process of a new group out of the other groups, from whose cgroups something
+    /// else may have moved it. Those without another process end, as they would some seconds later.
+    pub(super) fn take_out_of_others(&mut self, name: &str, process: (i32, u64)) {
+        let others = self.requests.with_process(process);
+        if others.iter().all(|other| other == name) {
+            return;
+        }
+        let mut in_cgroups = members_of_groups(&self.hierarchy);
+        for other in others.iter().filter(|other| *other != name) {
+            let members = in_cgroups.remove(other).unwrap_or_default();
+            if !self.requests.take_out(other, process, members) {
+                self.end_command(other);
+            }
+        }
+        self.request_commands();
     }
 
     /// Makes the removed group of a command again, with its command and its descendants.
     pub(super) fn take_back_command(&mut self, name: &str) {
-        let Some(first) = self.requests.command(name).map(|command| command.pid) else {
+        let Some(first) = self.requests.command(name).map(Command::first) else {
             return;
         };
+        self.requests.note_member(name, first);
         self.reconcile();
-        if self.table.is_applied(name) {
-            self.take_back(name, first);
-        }
     }
 
     /// Moves a process into its group, with the children that it started in no group.
-    pub(super) fn take_back(&mut self, name: &str, pid: i32) {
+    fn take_back(&mut self, name: &str, pid: i32) -> Result<()> {
         if is_this_process(pid) {
-            return;
+            return Ok(());
         }
         if !self.is_member(name, pid) {
             let added = self.enforcement.enforcer().add_process(name, pid);
-            if let Err(error) = added
-                && !tasks::is_gone(pid)
-            {
-                let text = format!("{name}: cannot take back process {pid}: {error}");
-                self.notices.log.error("member", &text);
-                return;
+            if added.is_err() && !tasks::is_gone(pid) {
+                return added;
             }
         }
-        for child in children(pid) {
+        for child in tasks::children(pid) {
             let cgroup = cgroup_of(&self.hierarchy, child);
-            if cgroup.is_some_and(|cgroup| !own_groups::is_own(&self.hierarchy, &cgroup)) {
-                self.take_back(name, child);
+            let is_free =
+                cgroup.is_some_and(|cgroup| !own_groups::is_own(&self.hierarchy, &cgroup));
+            if (is_free && !self.is_of_another(name, child)) || self.is_member(name, child) {
+                self.take_back(name, child)?;
             }
         }
+        Ok(())
+    }
+
+    /// Whether a process is to be in another group, which may not be in force yet.
+    fn is_of_another(&self, name: &str, pid: i32) -> bool {
+        let process = tasks::start_time(pid).map(|start_time| (pid, start_time));
+        let groups = process.map(|process| self.requests.with_process(process));
+        groups.is_some_and(|groups| groups.iter().any(|other| other != name))
     }
 
     /// Moves the descendants of a process that run where it ran, in `home`, into its group.
@@ -136,7 +152,9 @@ impl Service {
         let mut problems = BTreeMap::new();
         for _ in 0..TREE_ROUNDS_MAX {
             let outside = descendants(pid).into_iter().filter(|child| {
-                let is_new = !is_this_process(*child) && !problems.contains_key(child);
+                let is_new = !is_this_process(*child)
+                    && !problems.contains_key(child)
+                    && !self.is_of_another(name, *child);
                 is_new && cgroup_of(&self.hierarchy, *child).as_deref() == Some(home)
             });
             let outside: Vec<i32> = outside.collect();

@@ -1,8 +1,6 @@
 //! Events of cgroups.
 
-use std::time::Instant;
-
-use plimsoll_cgroupfs::name::path_of;
+use plimsoll_cgroupfs::{name::path_of, os};
 use plimsoll_engine::own_groups;
 
 use super::Service;
@@ -13,7 +11,7 @@ use crate::watch::CgroupChange;
 impl Service {
     /// Follows the events of cgroups, unless the watch rests.
     pub(super) fn follow_cgroups(&mut self) {
-        match self.cgroups.changes(Instant::now()) {
+        match self.cgroups.changes(os::now()) {
             Ok(events) => {
                 self.notices.counters.events_lost += events.lost;
                 self.take_changes(events.changes);
@@ -27,7 +25,7 @@ impl Service {
 
     /// Follows the events of cgroups, also while the watch rests.
     pub(super) fn follow_cgroups_now(&mut self) {
-        self.cgroups.end_rest(Instant::now());
+        self.cgroups.end_rest(os::now());
         self.follow_cgroups();
     }
 
@@ -43,14 +41,25 @@ impl Service {
                     self.external.forget(&path);
                     self.cgroup_has_gone(&path);
                 }
-                CgroupChange::Written(path) => {
-                    let own =
-                        own_groups::group_of(&self.hierarchy, &path_of(&path)).map(str::to_owned);
-                    let name = own.unwrap_or(path);
-                    if self.table.is_applied(&name) {
-                        self.external.note_write(name, Instant::now());
-                    }
-                }
+                CgroupChange::Written(path) => self.cgroup_was_written(path),
+            }
+        }
+    }
+
+    fn cgroup_was_written(&mut self, path: String) {
+        let place = path_of(path.trim_start_matches('/'));
+        let names = match own_groups::group_of(&self.hierarchy, &place) {
+            Some(name) => vec![name.to_owned()],
+            // A parent of groups: its idle mark is part of each.
+            None if own_groups::is_own(&self.hierarchy, &place) => {
+                let commands = self.requests.commands();
+                commands.map(|(name, _)| name.clone()).collect()
+            }
+            None => vec![path],
+        };
+        for name in names {
+            if self.table.is_applied(&name) {
+                self.external.note_write(name, os::now());
             }
         }
     }

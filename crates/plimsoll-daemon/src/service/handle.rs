@@ -3,12 +3,11 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
-use std::thread;
 use std::time::Duration;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use super::options::{Attached, LoadGuard};
+use super::options::{Attached, TakeGuard};
 use crate::control::handler::Handler;
 use crate::control::protocol::{Answer, Request};
 use crate::state::State;
@@ -32,7 +31,7 @@ pub(super) enum Message {
         about: &'static str,
         problem: Option<String>,
     },
-    /// Result of [`Handle::load_guard`].
+    /// Result of [`Starter::attach_guard`](super::Starter::attach_guard).
     Guard(Attached),
     /// Lines of the enforcer for the log.
     Reports(Vec<String>),
@@ -108,15 +107,12 @@ impl Handle {
         self.send(Message::Reports(messages));
     }
 
-    /// Attaches the guard on a thread of its own: loading a BPF program takes tenths of a second,
-    /// and no client should wait for it.
-    pub(super) fn load_guard(&self, load: LoadGuard) {
+    /// Returns the function that hands the guard to the service.
+    pub(super) fn take_guard(&self) -> TakeGuard {
         let handle = self.clone();
-        let attach = move || handle.send(Message::Guard(load()));
-        let spawned = thread::Builder::new().name("guard".into()).spawn(attach);
-        if let Err(error) = spawned {
-            self.send(Message::Guard(Err(error.into())));
-        }
+        Arc::new(move |attached| {
+            handle.send(Message::Guard(attached));
+        })
     }
 
     pub fn stop(&self) {
@@ -143,17 +139,25 @@ impl Handle {
     }
 }
 
-impl Handler for Handle {
-    fn answer(&self, request: Request, handle: Option<OwnedFd>) -> Answer {
+impl Handle {
+    /// Sends a request. The answer, if any, comes with a later turn of the service; `None`: the
+    /// service has ended.
+    pub fn ask(&self, request: Request, handle: Option<OwnedFd>) -> Option<Receiver<Answer>> {
         let (reply, answer) = sync_channel(1);
         let message = Message::Ask {
             request,
             handle,
             reply,
         };
-        if !self.send(message) {
+        self.send(message).then_some(answer)
+    }
+}
+
+impl Handler for Handle {
+    fn answer(&self, request: Request, handle: Option<OwnedFd>) -> Answer {
+        let Some(answer) = self.ask(request, handle) else {
             return Answer::Ending;
-        }
+        };
         answer
             .recv_timeout(ANSWER_MAX)
             .unwrap_or_else(|error| match error {

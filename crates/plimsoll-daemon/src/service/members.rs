@@ -1,27 +1,43 @@
 //! Processes of groups, identified by pid and start time, and what `/proc` has of them.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use plimsoll_cgroupfs::Hierarchy;
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy, os, read_ids};
+use plimsoll_engine::own_groups;
 use plimsoll_engine::tasks::{self, Kind, TaskId};
 
 /// Processes with their start times, by group.
 pub(super) type Members = BTreeMap<String, Vec<(i32, u64)>>;
 
-/// The processes of a cgroup and of all below it, with their start times.
-pub(super) fn processes_below(folder: &Path) -> Vec<(i32, u64)> {
-    let text = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
-    let pids = text.lines().filter_map(|line| line.parse().ok());
-    let mut members: Vec<(i32, u64)> = pids
-        .filter_map(|pid| Some((pid, tasks::start_time(pid)?)))
-        .collect();
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    for entry in entries {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            members.extend(processes_below(&entry.path()));
+/// Finds the processes in the cgroups of own groups.
+pub(super) fn members_of_groups(hierarchy: &Arc<Hierarchy>) -> Members {
+    let mut members = Members::new();
+    let base = CpuGroup::at(hierarchy, hierarchy.base());
+    let own = |group: &CpuGroup| own_groups::is_own(hierarchy, group.path());
+    let mut ahead = base.children().unwrap_or_default();
+    ahead.retain(own);
+    while let Some(group) = ahead.pop() {
+        match own_groups::group_of(hierarchy, group.path()) {
+            Some(name) => {
+                let found = processes_below(&hierarchy.cpu_folder(group.path()));
+                members.entry(name.to_owned()).or_default().extend(found);
+            }
+            None => ahead.extend(group.children().unwrap_or_default()),
         }
+    }
+    members
+}
+
+/// The processes of a cgroup and of all below it, with their start times.
+fn processes_below(folder: &Path) -> Vec<(i32, u64)> {
+    let pids = read_ids(&folder.join("cgroup.procs")).unwrap_or_default();
+    let with_time = |pid: i32| Some((pid, tasks::start_time(pid)?));
+    let mut members: Vec<(i32, u64)> = pids.into_iter().filter_map(with_time).collect();
+    let entries = os::list(folder).unwrap_or_default();
+    for entry in entries.iter().filter(|entry| entry.is_folder) {
+        members.extend(processes_below(&entry.path));
     }
     members
 }
@@ -46,25 +62,12 @@ pub(super) fn cgroup_of(hierarchy: &Hierarchy, pid: i32) -> Option<PathBuf> {
     is_of_one.then(|| Path::new("/").join(cgroup))
 }
 
-/// The children of a process. Those of a process that has ended cannot be found.
-pub(super) fn children(pid: i32) -> Vec<i32> {
-    let threads = fs::read_dir(format!("/proc/{pid}/task"));
-    let threads = threads.into_iter().flatten().flatten();
-    let texts =
-        threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
-    let of_thread = |text: String| -> Vec<i32> {
-        let pids = text.split_whitespace();
-        pids.filter_map(|pid| pid.parse().ok()).collect()
-    };
-    texts.flat_map(of_thread).collect()
-}
-
 /// The descendants of a process, nearest first. Those of a process that has ended cannot be found.
 pub(super) fn descendants(pid: i32) -> Vec<i32> {
-    let mut found = children(pid);
+    let mut found = tasks::children(pid);
     let mut next = 0;
     while let Some(child) = found.get(next) {
-        found.extend(children(*child));
+        found.extend(tasks::children(*child));
         next += 1;
     }
     found
@@ -94,7 +97,7 @@ mod tests {
         let cgroup = cgroup_of(&hierarchy, pid).unwrap();
         assert!(cgroup.is_absolute());
         assert_eq!(cgroup_of(&hierarchy, own), Some(cgroup));
-        assert!(children(own).contains(&pid));
+        assert!(tasks::children(own).contains(&pid));
         child.kill().unwrap();
         child.wait().unwrap();
     }

@@ -41,5 +41,5 @@ mod start;
 
 pub use composition::Service;
 pub use handle::Handle;
-pub use options::{AfterAdoption, Attached, Enforcing, Guard, LINGER, LoadGuard, Options, Starter};
+pub use options::{AfterAdoption, Attached, Enforcing, Guard, LINGER, Options, Starter, TakeGuard};
 pub use parts::{Heartbeat, forget};

@@ -43,13 +43,14 @@ pub trait Guard: Send {
 /// A guard, or why there is none.
 pub type Attached = Result<Box<dyn Guard>, Box<dyn Error + Send + Sync>>;
 
-/// Attaches the guard, on any thread.
-pub type LoadGuard = Box<dyn FnOnce() -> Attached + Send>;
+/// Takes the guard, on any thread.
+pub type TakeGuard = Arc<dyn Fn(Attached) + Send + Sync>;
 
 /// Starts enforcers and the guard: what differs between builds.
 pub trait Starter: Send {
-    /// Returns a function that attaches the guard, or says why this host or this build has none.
-    fn guard(&self) -> LoadGuard;
+    /// Attaches the guard, or says why this host or this build has none. Loading a BPF program
+    /// takes tenths of a second, so a thread does it: no client should wait for it.
+    fn attach_guard(&self, take: TakeGuard);
 
     /// Starts the enforcer that the operator wants, or the best one of the host.
     ///
@@ -77,7 +78,8 @@ pub struct Options {
     pub runtime: RuntimeFolder,
     pub hierarchy: Arc<Hierarchy>,
     pub starter: Box<dyn Starter>,
-    /// Called while control loop and service are alive.
-    pub heartbeat: Heartbeat,
+    /// Called while control loop and service are alive. `None`: the control loop has no thread of
+    /// its own, and each turn of the service does its work.
+    pub heartbeat: Option<Heartbeat>,
     pub log: Arc<Log>,
 }

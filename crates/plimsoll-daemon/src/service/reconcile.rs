@@ -1,8 +1,6 @@
 //! Reconcile: makes the applied state of groups equal the desired one.
 
-use std::time::Instant;
-
-use plimsoll_cgroupfs::name::path_of;
+use plimsoll_cgroupfs::{name::path_of, os};
 use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::knobs::{BandwidthSlice, Knobs};
 use plimsoll_engine::undo::UndoReport;
@@ -32,12 +30,12 @@ impl Service {
     pub(super) fn reconcile(&mut self) {
         self.table.merge_demand();
         self.follow_machine();
-        if !self.table.needs_reconcile(Instant::now()) {
+        if !self.table.needs_reconcile(os::now()) {
             return;
         }
         let mut has_reconciled = false;
         loop {
-            let names = self.table.take_pending(CHUNK, Instant::now());
+            let names = self.table.take_pending(CHUNK, os::now());
             if names.is_empty() {
                 break;
             }
@@ -133,10 +131,7 @@ impl Service {
         for (addition, result) in additions.into_iter().zip(results) {
             let Addition { name, policy, loss } = addition;
             match result {
-                Ok(()) => {
-                    self.log_applied(&name, &policy.knobs, &loss);
-                    self.table.applied(&name, policy.knobs, loss);
-                }
+                Ok(()) => self.note_applied(&name, policy.knobs, loss),
                 Err(error) => self.note_failure(&name, &error),
             }
         }
@@ -145,19 +140,22 @@ impl Service {
     fn change(&mut self, name: &str, knobs: Knobs, loss: Option<String>) {
         let changed = self.enforcement.enforcer().change(name, &knobs);
         match changed {
-            Ok(()) => {
-                self.log_applied(name, &knobs, &loss);
-                self.table.applied(name, knobs, loss);
-            }
+            Ok(()) => self.note_applied(name, knobs, loss),
             Err(error) => self.note_failure(name, &error),
         }
     }
 
-    fn log_applied(&self, name: &str, knobs: &Knobs, loss: &Option<String>) {
+    /// Notes a success, and moves the group's noted processes into it. If that fails, the group is
+    /// tried again.
+    fn note_applied(&mut self, name: &str, knobs: Knobs, loss: Option<String>) {
         let log = &self.notices.log;
         log.debug("apply", &format!("{name}: in force: {knobs}"));
-        if let Some(loss) = loss {
+        if let Some(loss) = &loss {
             log.warning("apply", &format!("{name}: {loss}"));
+        }
+        self.table.applied(name, knobs, loss);
+        if let Err(error) = self.take_back_members(name) {
+            self.note_failure(name, &error);
         }
     }
 
@@ -185,12 +183,12 @@ impl Service {
         report
     }
 
-    fn note_failure(&mut self, name: &str, error: &EngineError) {
+    pub(super) fn note_failure(&mut self, name: &str, error: &EngineError) {
         let desired = self.table.desired(name);
         let is_foreign = desired.is_some_and(|desired| desired.kind == GroupKind::Foreign);
         let was_recreated = error.is_gone() && self.table.failure(name).is_none();
         let problem = error.to_string();
-        let now = Instant::now();
+        let now = os::now();
         if is_foreign && (was_recreated || !self.folder_exists(name)) {
             // The cgroup went between match and write, which is no failure. The watch reports
             // its end, and the next cgroup with its name.
@@ -207,6 +205,6 @@ impl Service {
 
     pub(super) fn folder_exists(&self, name: &str) -> bool {
         let path = path_of(name.trim_start_matches('/'));
-        self.hierarchy.cpu_folder(&path).is_dir()
+        os::is_folder(&self.hierarchy.cpu_folder(&path))
     }
 }

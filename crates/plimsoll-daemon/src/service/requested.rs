@@ -1,12 +1,12 @@
 //! File of the requests of clients: they hold until they are reset, also across restarts.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::path::PathBuf;
 
+use plimsoll_cgroupfs::os;
 use plimsoll_engine::knobs::Knobs;
-use plimsoll_engine::runtime::{RuntimeFolder, write_atomically};
+use plimsoll_engine::runtime::{RuntimeFolder, remove_written, write_atomically};
 use serde::{Deserialize, Serialize};
 
 use super::command::Command;
@@ -44,19 +44,11 @@ fn path(runtime: &RuntimeFolder) -> PathBuf {
     runtime.path().join(FILE)
 }
 
-/// Removes a file that may be missing.
-fn remove(path: PathBuf) -> io::Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
-}
-
 impl Requested {
     /// Reads the file. Returns a problem for the log; a damaged file is renamed.
     pub fn read(runtime: &RuntimeFolder) -> (Self, Option<String>) {
         let path = path(runtime);
-        let bytes = match fs::read(&path) {
+        let bytes = match os::read(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return (Self::default(), None);
             }
@@ -73,7 +65,7 @@ impl Requested {
             Err(error) => {
                 let aside = path.with_extension("json.damaged");
                 // A file that cannot be renamed is overwritten by the next write.
-                let _ = fs::rename(&path, &aside);
+                let _ = os::rename(&path, &aside);
                 let problem = format!(
                     "{}: is damaged ({error}) and was renamed to {}; earlier `set` commands are \
                      lost and have to be repeated",
@@ -115,7 +107,7 @@ impl Requested {
     pub fn write(&self, runtime: &RuntimeFolder) -> io::Result<()> {
         let path = path(runtime);
         if *self == Self::default() {
-            return remove(path);
+            return remove_written(&path);
         }
         let written = write_atomically(&path, self, true);
         written
@@ -125,6 +117,8 @@ impl Requested {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn one() -> Requested {
@@ -165,7 +159,6 @@ mod tests {
             knobs: Knobs::default(),
             best_effort: false,
             is_scheduled: false,
-            folder: PathBuf::new(),
             members: Vec::new(),
         };
         let mut all = one();

@@ -1,9 +1,10 @@
 //! Event loop of the service, its housekeeping and its end.
 
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use plimsoll_cgroupfs::os;
 use plimsoll_engine::host::nr_cpus_online;
 use plimsoll_engine::undo::UndoReport;
 
@@ -18,26 +19,38 @@ impl Service {
     /// Runs until the service is stopped, and restores all groups, or leaves them to the next
     /// owner.
     pub fn run(mut self) -> UndoReport {
-        while !self.lifetime.is_ending() {
+        while !self.is_ending() {
             self.enforcement.shared().service_is_alive();
             self.wait();
-            self.follow_cgroups();
-            self.answer_all();
-            self.audit_due();
-            if self.lifetime.take_housekeeping(Instant::now()) {
-                self.keep_house();
-            }
-            self.reconcile();
-            self.follow_fair_class();
+            self.turn();
         }
         self.end()
+    }
+
+    /// Does all that is due: follows events, answers requests and reconciles.
+    pub fn turn(&mut self) {
+        self.enforcement
+            .control_without_a_thread(&self.inbox.handle());
+        self.follow_cgroups();
+        self.answer_all();
+        self.audit_due();
+        if self.lifetime.take_housekeeping(os::now()) {
+            self.keep_house();
+        }
+        self.reconcile();
+        self.follow_fair_class();
+    }
+
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        self.lifetime.is_ending()
     }
 
     fn wait(&self) {
         if self.table.has_pending() {
             return;
         }
-        let now = Instant::now();
+        let now = os::now();
         let due = [
             Some(self.lifetime.housekeeping_due()),
             self.table.due(),
@@ -59,7 +72,7 @@ impl Service {
     fn answer_all(&mut self) {
         let messages = self.inbox.take();
         if !messages.is_empty() {
-            self.lifetime.note_use(Instant::now());
+            self.lifetime.note_use(os::now());
             // A client may ask about a cgroup that it has just made.
             self.follow_cgroups_now();
         }
@@ -106,11 +119,10 @@ impl Service {
         if !is_of_fair_class && !self.fair.guard.is_attaching() {
             self.fair.guard = GuardSwitch::default();
         }
-        let (starter, now) = (self.enforcement.starter(), Instant::now());
         let guard = &mut self.fair.guard;
-        let load = guard.follow(is_needed, nr_cpus_online(), now, starter);
-        if let Some(load) = load {
-            self.inbox.handle().load_guard(load);
+        if guard.follow(is_needed, nr_cpus_online(), os::now()) {
+            let take = self.inbox.handle().take_guard();
+            self.enforcement.starter().attach_guard(take);
         }
         // The plan of a group of the scheduler does not check that the host allows the tuning.
         let is_wanted =
@@ -141,9 +153,8 @@ impl Service {
         self.notices
             .note_problem("runtime", self.requests.folder_problem());
         self.usage.read_machine();
-        self.update_folders();
         self.end_empty_commands();
-        let now = Instant::now();
+        let now = os::now();
         if self.table.len() > 0 || self.file.is_present() {
             self.lifetime.note_use(now);
         }
@@ -156,7 +167,7 @@ impl Service {
     /// Restores all groups, or leaves them to the next owner: a service manager may end an
     /// owner that a client of one of its units has started, and the groups of other clients
     /// have to stay limited.
-    fn end(mut self) -> UndoReport {
+    pub fn end(mut self) -> UndoReport {
         self.save_members();
         self.detach_guard();
         // Preemption outlives the groups, and the next owner may come late, or never.

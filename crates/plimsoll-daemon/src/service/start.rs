@@ -1,7 +1,6 @@
 //! Start of a service.
 
-use std::time::Instant;
-
+use plimsoll_cgroupfs::os;
 use plimsoll_engine::EngineError;
 use plimsoll_engine::cgroup::BusyMeter;
 use plimsoll_engine::text_file::FileError;
@@ -9,6 +8,7 @@ use thiserror::Error;
 
 use super::composition::FairClass;
 use super::handle::Inbox;
+use super::members::members_of_groups;
 use super::parts::{
     ConfigFile, Enforcement, ExternalChanges, GroupTable, GuardSwitch, Lifetime, Notices,
     ObservedCgroups, Requests, TuningSwitch, UsageMeter,
@@ -59,7 +59,7 @@ impl Service {
         let (cgroups, changes) = watch.map_err(StartError::Watch)?;
         let busy = BusyMeter::start(&hierarchy)?;
         // Before the undo of their groups, which moves the processes back.
-        let members = requests.members();
+        let in_cgroups = members_of_groups(&hierarchy);
         let (enforcement, left_behind) = Enforcement::start(
             hierarchy.clone(),
             starter,
@@ -69,7 +69,7 @@ impl Service {
         )?;
         let notices = Notices::new(log);
         notices.log_undo(&left_behind, "as it was before an earlier process");
-        let now = Instant::now();
+        let now = os::now();
         let mut service = Self {
             hierarchy,
             file,
@@ -88,11 +88,10 @@ impl Service {
             lifetime: Lifetime::begin(now),
         };
         service.notices.counters.reloads = 1;
-        service.request_running_commands(&members);
+        service.request_running_commands(in_cgroups);
         service.take_changes(changes);
         service.reconcile();
-        service.take_back_members(&members);
-        let left = service.enforcement.finish_adoption();
+        let left = service.enforcement.finish_adoption(&service.table);
         service
             .notices
             .log_undo(&left, "for no group needs it any more");

@@ -11,24 +11,14 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
 use std::ops::Bound;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use inotify::{Event, EventMask, Inotify, WatchDescriptor, WatchMask};
-use plimsoll_cgroupfs::name;
+use plimsoll_cgroupfs::events::{self, Event, Interest, WatchId};
+use plimsoll_cgroupfs::{name, os};
 
-/// Events of a folder in which cgroups come and go.
-const TREE: WatchMask = WatchMask::CREATE
-    .union(WatchMask::DELETE)
-    .union(WatchMask::MOVED_FROM)
-    .union(WatchMask::MOVED_TO)
-    .union(WatchMask::ONLYDIR);
-/// Events of a folder's files.
-const WRITES: WatchMask = WatchMask::MODIFY.union(WatchMask::ONLYDIR);
-/// Room for some thousand events at once.
-const BUFFER_BYTES: usize = 64 * 1024;
 /// Maximum number of reads in one call: more than the kernel's queue has room for, so that a
 /// call ends however fast other processes write.
 const READS_MAX: usize = 256;
@@ -77,29 +67,37 @@ impl Changes {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Watches {
-    tree: WatchDescriptor,
-    writes: WatchDescriptor,
+    tree: WatchId,
+    writes: WatchId,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Known {
+    Watched(Watches),
+    /// The kernel has no watch left for it. The inode tells it from a later one with its path.
+    Unwatched {
+        inode: u64,
+    },
 }
 
 /// A queue of the kernel's events.
 #[derive(Debug)]
 struct Queue {
-    inotify: Inotify,
-    paths: HashMap<WatchDescriptor, Arc<str>>,
+    events: events::Queue,
+    paths: HashMap<WatchId, Arc<str>>,
 }
 
 impl Queue {
-    fn new() -> io::Result<Self> {
+    fn new(interest: Interest) -> io::Result<Self> {
         Ok(Self {
-            inotify: Inotify::init()?,
+            events: events::Queue::new(interest)?,
             paths: HashMap::new(),
         })
     }
 
-    fn forget(&mut self, watch: WatchDescriptor) {
+    fn forget(&mut self, watch: WatchId) {
         self.paths.remove(&watch);
-        // The kernel removes the watch of a removed folder itself.
-        let _ = self.inotify.watches().remove(watch);
+        self.events.forget(watch);
     }
 }
 
@@ -109,15 +107,14 @@ pub struct CgroupWatch {
     writes: Queue,
     /// Mount point of the hierarchy.
     root: PathBuf,
-    /// All known cgroups; `None`: the cgroup is not watched.
-    watches: BTreeMap<Arc<str>, Option<Watches>>,
+    /// All known cgroups.
+    watches: BTreeMap<Arc<str>, Known>,
     /// Number of cgroups that are not watched, beyond the kernel's limit.
     unwatched: usize,
     watches_max: usize,
     /// Time at which to read the unwatched cgroups; `None`: there are none.
     due: Option<Instant>,
     overflows: u64,
-    buffer: Vec<u8>,
 }
 
 impl CgroupWatch {
@@ -131,20 +128,19 @@ impl CgroupWatch {
 
     fn start_with(root: &Path, watches_max: usize) -> io::Result<(Self, Vec<CgroupChange>)> {
         let mut watch = Self {
-            tree: Queue::new()?,
-            writes: Queue::new()?,
+            tree: Queue::new(Interest::Folders)?,
+            writes: Queue::new(Interest::Writes)?,
             root: root.to_owned(),
             watches: BTreeMap::new(),
             unwatched: 0,
             watches_max,
             due: None,
             overflows: 0,
-            buffer: vec![0; BUFFER_BYTES],
         };
         let mut changes = Changes::default();
         watch.add_tree("/".into(), &mut changes);
         if watch.watches.is_empty() {
-            watch.tree.inotify.watches().add(&watch.root, TREE)?;
+            watch.tree.events.watch(&watch.root)?;
         }
         watch.set_due();
         Ok((watch, changes.list))
@@ -166,14 +162,14 @@ impl CgroupWatch {
 
     /// Readable when [`changes`](Self::changes) has something to read.
     #[must_use]
-    pub fn tree_fd(&self) -> BorrowedFd<'_> {
-        self.tree.inotify.as_fd()
+    pub fn tree_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.tree.events.fd()
     }
 
     /// Readable when [`writes`](Self::writes) has something to read.
     #[must_use]
-    pub fn writes_fd(&self) -> BorrowedFd<'_> {
-        self.writes.inotify.as_fd()
+    pub fn writes_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.writes.events.fd()
     }
 
     /// Returns the time at which to read changes without an event. `None`: never.
@@ -185,7 +181,7 @@ impl CgroupWatch {
     /// Reads which cgroups came and went since the last call, in order, without waiting. Cgroups
     /// that may have been written to without an event are reported as written.
     pub fn changes(&mut self) -> io::Result<Vec<CgroupChange>> {
-        self.changes_at(Instant::now())
+        self.changes_at(os::now())
     }
 
     fn changes_at(&mut self, now: Instant) -> io::Result<Vec<CgroupChange>> {
@@ -211,81 +207,75 @@ impl CgroupWatch {
     fn read(
         &mut self,
         queue: impl Fn(&mut Self) -> &mut Queue,
-        follow: impl Fn(&mut Self, &Event<&OsStr>, &mut Changes),
+        follow: impl Fn(&mut Self, Event, &mut Changes),
         changes: &mut Changes,
     ) -> io::Result<bool> {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        let mut nr_events = 0;
-        let mut result = Ok(());
+        let mut any = false;
         for _ in 0..READS_MAX {
-            let before = nr_events;
-            match queue(self).inotify.read_events(&mut buffer) {
+            match queue(self).events.read() {
+                Ok(events) if events.is_empty() => break,
                 Ok(events) => {
+                    any = true;
                     for event in events {
-                        nr_events += 1;
-                        follow(self, &event, changes);
-                    }
-                    if nr_events == before {
-                        break;
+                        follow(self, event, changes);
                     }
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => (),
-                Err(error) => {
-                    result = Err(error);
-                    break;
-                }
+                Err(error) => return Err(error),
             }
         }
-        self.buffer = buffer;
-        result.map(|()| nr_events > 0)
+        Ok(any)
     }
 
     fn set_due(&mut self) {
         self.due = match self.unwatched {
             0 => None,
-            _ => self.due.or_else(|| Some(Instant::now() + LOOK_INTERVAL)),
+            _ => self.due.or_else(|| Some(os::now() + LOOK_INTERVAL)),
         };
     }
 
-    fn follow_tree(&mut self, event: &Event<&OsStr>, changes: &mut Changes) {
-        const COMES: EventMask = EventMask::CREATE.union(EventMask::MOVED_TO);
-        const GOES: EventMask = EventMask::DELETE.union(EventMask::MOVED_FROM);
-        let mask = event.mask;
-        if mask.contains(EventMask::Q_OVERFLOW) {
-            self.overflows += 1;
-            self.look_again(changes);
-            return;
-        }
-        let Some(path) = self.tree.paths.get(&event.wd).cloned() else {
-            return;
-        };
-        match event.name {
-            _ if mask.contains(EventMask::IGNORED) => self.remove_tree(&path, changes),
-            Some(name) if mask.contains(EventMask::ISDIR) => {
-                let child = child_of(&path, name);
-                if mask.intersects(COMES) {
-                    self.add_tree(child, changes);
-                } else if mask.intersects(GOES) {
-                    self.remove_tree(&child, changes);
+    fn follow_tree(&mut self, event: Event, changes: &mut Changes) {
+        let path_of = |watch: &WatchId| self.tree.paths.get(watch).cloned();
+        match event {
+            Event::Lost => {
+                self.overflows += 1;
+                self.look_again(changes);
+            }
+            Event::Ended(watch) => {
+                if let Some(path) = path_of(&watch) {
+                    self.remove_tree(&path, changes);
                 }
             }
-            _ => (),
+            Event::Came(watch, name) => {
+                if let Some(path) = path_of(&watch) {
+                    self.add_tree(child_of(&path, &name), changes);
+                }
+            }
+            Event::Went(watch, name) => {
+                if let Some(path) = path_of(&watch) {
+                    self.remove_tree(&child_of(&path, &name), changes);
+                }
+            }
+            Event::Written(..) | Event::Other => (),
         }
     }
 
-    fn follow_write(&mut self, event: &Event<&OsStr>, changes: &mut Changes) {
-        if event.mask.contains(EventMask::Q_OVERFLOW) {
-            self.overflows += 1;
-            self.watches.keys().for_each(|path| changes.written(path));
-            return;
-        }
-        let Some(path) = self.writes.paths.get(&event.wd).cloned() else {
-            return;
-        };
-        match event.name {
-            Some(name) if is_of_cpu(name) => changes.written(&path),
-            Some(name) if name == SUBTREE_CONTROL => self.children_may_differ(&path, changes),
+    fn follow_write(&mut self, event: Event, changes: &mut Changes) {
+        match event {
+            Event::Lost => {
+                self.overflows += 1;
+                self.watches.keys().for_each(|path| changes.written(path));
+            }
+            Event::Written(watch, name) => {
+                let Some(path) = self.writes.paths.get(&watch).cloned() else {
+                    return;
+                };
+                if is_of_cpu(&name) {
+                    changes.written(&path);
+                } else if name == SUBTREE_CONTROL {
+                    self.children_may_differ(&path, changes);
+                }
+            }
             _ => (),
         }
     }
@@ -319,7 +309,7 @@ impl CgroupWatch {
         match self.watches.get_key_value(path) {
             // inotify has one watch for a folder, so the cgroup is known.
             Some((_, known)) if *known == watch => return true,
-            Some((path, None)) => {
+            Some((path, Known::Unwatched { inode })) if self.inode(path) == Some(*inode) => {
                 let path = path.clone();
                 // A write may have been missed.
                 changes.written(&path);
@@ -328,63 +318,68 @@ impl CgroupWatch {
                 return true;
             }
             // The cgroup was removed and made again.
-            Some((_, Some(_))) => self.remove_tree(path, changes),
+            Some(_) => self.remove_tree(path, changes),
             None => (),
         }
         let path: Arc<str> = path.into();
         changes.appeared(&path);
-        self.unwatched += usize::from(watch.is_none());
+        self.unwatched += usize::from(matches!(watch, Known::Unwatched { .. }));
         self.insert(path, watch);
         true
     }
 
-    fn insert(&mut self, path: Arc<str>, watches: Option<Watches>) {
-        if let Some(Watches { tree, writes }) = watches.clone() {
+    fn insert(&mut self, path: Arc<str>, known: Known) {
+        if let Known::Watched(Watches { tree, writes }) = known.clone() {
             self.tree.paths.insert(tree, path.clone());
             self.writes.paths.insert(writes, path.clone());
         }
-        self.watches.insert(path, watches);
+        self.watches.insert(path, known);
     }
 
-    /// The watches of a folder; `Some(None)`: the kernel has none left; `None`: the folder does
-    /// not exist.
-    fn watch(&self, path: &str) -> Option<Option<Watches>> {
+    /// The inode of a folder; `None`: the folder does not exist.
+    fn inode(&self, path: &str) -> Option<u64> {
+        let found = os::look(&self.folder(path)).ok()?;
+        found.is_folder.then_some(found.inode)
+    }
+
+    /// Watches a folder, unless the kernel has no watch left; `None`: the folder does not exist.
+    fn watch(&mut self, path: &str) -> Option<Known> {
         let folder = self.folder(path);
-        let is_watched = matches!(self.watches.get(path), Some(Some(_)));
+        let unwatched = |watch: &Self| {
+            Some(Known::Unwatched {
+                inode: watch.inode(path)?,
+            })
+        };
+        let is_watched = matches!(self.watches.get(path), Some(Known::Watched(_)));
         if !is_watched && self.watches.len() - self.unwatched >= self.watches_max {
-            return folder.is_dir().then_some(None);
+            return unwatched(self);
         }
         match self.watches_of(&folder) {
-            Ok(watches) => Some(Some(watches)),
+            Ok(watches) => Some(Known::Watched(watches)),
             Err(error) => match error.kind() {
                 ErrorKind::NotFound | ErrorKind::NotADirectory => None,
-                _ => Some(None),
+                _ => unwatched(self),
             },
         }
     }
 
     /// Adds the two watches of a folder, or none.
-    fn watches_of(&self, folder: &Path) -> io::Result<Watches> {
-        let tree = self.tree.inotify.watches().add(folder, TREE)?;
-        match self.writes.inotify.watches().add(folder, WRITES) {
+    fn watches_of(&mut self, folder: &Path) -> io::Result<Watches> {
+        let tree = self.tree.events.watch(folder)?;
+        match self.writes.events.watch(folder) {
             Ok(writes) => Ok(Watches { tree, writes }),
             Err(error) => {
-                // Gone with its folder already, if the error is that the folder is gone.
-                let _ = self.tree.inotify.watches().remove(tree);
+                self.tree.events.forget(tree);
                 Err(error)
             }
         }
     }
 
     fn children(&self, path: &str) -> Vec<String> {
-        let Ok(entries) = std::fs::read_dir(self.folder(path)) else {
-            return Vec::new();
-        };
-        entries
-            .flatten()
-            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-            .map(|entry| child_of(path, &entry.file_name()))
-            .collect()
+        let entries = os::list(&self.folder(path)).unwrap_or_default();
+        let folders = entries.iter().filter(|entry| entry.is_folder);
+        let names = folders.filter_map(|entry| entry.path.file_name());
+        names.map(|name| child_of(path, name)).collect()
     }
 
     /// Forgets a cgroup and all below it.
@@ -398,11 +393,11 @@ impl CgroupWatch {
         let gone: Vec<Arc<str>> = gone.map(|(path, _)| path.clone()).collect();
         for path in gone.into_iter().rev() {
             match self.watches.remove(&path) {
-                Some(Some(Watches { tree, writes })) => {
+                Some(Known::Watched(Watches { tree, writes })) => {
                     self.tree.forget(tree);
                     self.writes.forget(writes);
                 }
-                Some(None) => self.unwatched -= 1,
+                Some(Known::Unwatched { .. }) => self.unwatched -= 1,
                 None => continue,
             }
             changes.gone(&path);
@@ -413,7 +408,7 @@ impl CgroupWatch {
     fn look_again(&mut self, changes: &mut Changes) {
         let known: Vec<Arc<str>> = self.watches.keys().cloned().collect();
         for path in known {
-            if !self.folder(&path).is_dir() {
+            if !os::is_folder(&self.folder(&path)) {
                 self.remove_tree(&path, changes);
             }
         }
@@ -425,7 +420,8 @@ impl CgroupWatch {
 
     /// Reads the cgroups that are not watched.
     fn look_at_unwatched(&mut self, changes: &mut Changes) {
-        let unwatched = self.watches.iter().filter(|(_, watch)| watch.is_none());
+        let is_unwatched = |known: &Known| matches!(known, Known::Unwatched { .. });
+        let unwatched = self.watches.iter().filter(|(_, known)| is_unwatched(known));
         let unwatched: Vec<Arc<str>> = unwatched.map(|(path, _)| path.clone()).collect();
         for path in unwatched {
             if !self.add(&path, changes) {

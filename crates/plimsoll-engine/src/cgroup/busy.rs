@@ -7,12 +7,11 @@
 //! CPU, so this rest is averaged over a second. A kernel without that file leaves only the ticks.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use plimsoll_cgroupfs::{CgroupError, CpuGroup, Hierarchy, UsageCounter, Version, read_text};
+use plimsoll_cgroupfs::{CgroupError, CpuGroup, Hierarchy, UsageCounter, Version, os, read_text};
 
 use crate::error::{EngineError, Result};
 
@@ -147,7 +146,7 @@ pub struct BusyMeter {
 
 impl BusyMeter {
     pub fn start(hierarchy: &Arc<Hierarchy>) -> Result<Self> {
-        let now = Instant::now();
+        let now = os::now();
         let mut meter = Self {
             hierarchy: Arc::clone(hierarchy),
             counters: HashMap::new(),
@@ -177,11 +176,10 @@ impl BusyMeter {
     /// `start`.
     fn scan(&mut self, start: bool) -> Result<()> {
         let top = self.hierarchy.cpu_folder(Path::new(""));
-        let entries =
-            fs::read_dir(&top).map_err(|source| EngineError::file("list", &top, source))?;
-        for entry in entries.flatten() {
-            let path = entry.path().join("cpu.stat");
-            if self.counters.contains_key(&path) || !path.exists() {
+        let entries = os::list(&top).map_err(|source| EngineError::file("list", &top, source))?;
+        for entry in entries {
+            let path = entry.path.join("cpu.stat");
+            if self.counters.contains_key(&path) || !os::exists(&path) {
                 continue;
             }
             match UsageCounter::open(path.clone(), Version::V2) {
@@ -212,7 +210,7 @@ impl BusyMeter {
     /// When the top-level cgroups cannot be listed, or the run time of all tasks, or v1's root
     /// counter, cannot be read.
     pub fn busy_ns(&mut self) -> Result<u64> {
-        let now = Instant::now();
+        let now = os::now();
         if self.whole.is_some() && now - self.scanned >= SCAN_INTERVAL {
             self.scan(false)?;
             self.scanned = now;

@@ -44,7 +44,7 @@ impl CgroupEnforcer {
         runtime: &RuntimeFolder,
     ) -> Result<(Self, UndoReport)> {
         let (mut enforcer, mut report) = Self::adopting(hierarchy, runtime)?;
-        report.extend(enforcer.finish_adoption());
+        report.extend(enforcer.finish_adoption(&|_| false));
         Ok((enforcer, report))
     }
 
@@ -107,8 +107,8 @@ impl Enforcer for CgroupEnforcer {
         self.slice.set(slice, &context.hierarchy, &context.runtime)
     }
 
-    fn finish_adoption(&mut self) -> UndoReport {
-        self.table.finish_adoption()
+    fn finish_adoption(&mut self, is_wanted: &dyn Fn(&str) -> bool) -> UndoReport {
+        self.table.finish_adoption(is_wanted)
     }
 
     fn audit(&mut self, name: &str) -> Result<Vec<String>> {
@@ -160,7 +160,7 @@ impl Enforcer for CgroupEnforcer {
     }
 
     fn is_populated(&self, name: &str) -> Result<bool> {
-        Ok(self.table.get(name)?.nr_processes()? > 0)
+        self.table.get(name)?.is_populated()
     }
 
     fn undo(&mut self) -> UndoReport {

@@ -144,6 +144,5 @@ pub(super) fn released(path: &Path) -> Entry {
     Entry::Released {
         paths: vec![path.to_owned()],
         tasks: Vec::new(),
-        processes: Vec::new(),
     }
 }

@@ -65,7 +65,7 @@ impl SoftCapLoop {
             hard_permille: 0,
             soft_permille: Some(cap.permille),
         };
-        let bucket = Bucket::new(params, 0).map_err(|error| EngineError::Control {
+        let bucket = Bucket::new(params, 0).map_err(|error| EngineError::Group {
             name: group.path().display().to_string(),
             problem: error.to_string(),
         })?;

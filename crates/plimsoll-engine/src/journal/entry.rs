@@ -93,7 +93,7 @@ pub enum Entry {
         /// Value before the loop started.
         old: String,
     },
-    /// Release of files, tasks and processes: earlier entries about them are undone or obsolete,
+    /// Release of files and tasks: earlier entries about them are undone or obsolete,
     /// and undo skips them.
     Released {
         /// Files, or cgroups with all files in them.
@@ -102,9 +102,6 @@ pub enum Entry {
         /// Tasks whose nice level was changed.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         tasks: Vec<i32>,
-        /// Processes that were moved.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        processes: Vec<i32>,
     },
     /// File that Plimsoll writes for other programs to read. Undone by removing it.
     Publish {

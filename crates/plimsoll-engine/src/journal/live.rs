@@ -84,7 +84,6 @@ pub(crate) struct Restores {
 fn unreleased(entries: Vec<Entry>) -> Vec<Entry> {
     let mut paths: HashSet<PathBuf> = HashSet::new();
     let mut tasks: HashSet<i32> = HashSet::new();
-    let mut processes: HashSet<i32> = HashSet::new();
     let mut kept: Vec<Entry> = Vec::with_capacity(entries.len());
     for entry in entries.into_iter().rev() {
         let is_released = |path: &Path| {
@@ -94,11 +93,9 @@ fn unreleased(entries: Vec<Entry>) -> Vec<Entry> {
             Entry::Released {
                 paths: more,
                 tasks: tids,
-                processes: pids,
             } => {
                 paths.extend(more.iter().cloned());
                 tasks.extend(tids);
-                processes.extend(pids);
                 true
             }
             Entry::Write { path, .. } | Entry::Control { path, .. } | Entry::Publish { path } => {
@@ -107,7 +104,6 @@ fn unreleased(entries: Vec<Entry>) -> Vec<Entry> {
             Entry::ReniceGroup { processes, .. } => is_released(processes),
             Entry::Hold { folder, .. } => paths.contains(folder),
             Entry::Renice { tid, .. } => tasks.contains(tid),
-            Entry::Move { pid, .. } => processes.contains(pid),
             _ => false,
         };
         if !released {
@@ -259,7 +255,6 @@ mod tests {
         Entry::Released {
             paths: vec![path.into()],
             tasks: vec![7],
-            processes: Vec::new(),
         }
     }
 

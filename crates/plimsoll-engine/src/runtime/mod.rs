@@ -125,6 +125,18 @@ pub fn write_atomically(path: &Path, value: &impl Serialize, sync: bool) -> io::
     replaced
 }
 
+/// Removes a file that [`write_atomically`] has written, and the temporary one that a killed writer
+/// has left. Either may be missing.
+pub fn remove_written(path: &Path) -> io::Result<()> {
+    for path in [&temporary(path), path] {
+        match os::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => (),
+        }
+    }
+    Ok(())
+}
+
 fn replace(path: &Path, temporary: &Path, text: &str, sync: bool) -> io::Result<()> {
     let mut file = File::open(temporary, Access::AppendAny)?;
     file.cut(0)?;

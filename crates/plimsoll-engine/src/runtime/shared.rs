@@ -42,9 +42,11 @@ impl Shared {
 
     /// Adds a controller that is about to be switched on, with the inode of its cgroup.
     fn enable(&mut self, path: &Path) {
-        if self.enabled.iter().any(|known| known == path) {
+        if self.enabled.iter().any(|known| known == path) && self.is_the_same(path) {
             return;
         }
+        // A cgroup that was made again is another.
+        self.enabled.retain(|known| known != path);
         let inode = path.parent().and_then(|folder| os::look(folder).ok());
         if let Some(found) = inode {
             self.inodes.insert(path.to_owned(), found.inode);

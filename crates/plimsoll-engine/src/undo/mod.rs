@@ -20,7 +20,7 @@ use plimsoll_cgroupfs::{CgroupError, Kind, move_process, read_ids, read_text, wr
 use crate::error::{EngineError, Result};
 use crate::journal::{self, Entry, Header, Journal, Restores};
 use crate::own_groups::may_be_own;
-use crate::runtime::temporary;
+use crate::runtime::remove_written;
 use crate::tasks;
 
 /// Time for which a group that keeps forking is chased.
@@ -143,7 +143,10 @@ fn undo_entry(entry: &Entry, report: &mut UndoReport) {
             }
         }
         Entry::Pin { folder } => report.note(remove_pins(folder)),
-        Entry::Publish { path } => report.note(remove_file(path)),
+        Entry::Publish { path } => {
+            let removed = remove_written(path);
+            report.note(removed.map_err(|error| EngineError::file("remove", path, error)));
+        }
         // Restored above, shared by all groups, or nothing to undo.
         Entry::Write { .. }
         | Entry::Control { .. }
@@ -173,19 +176,6 @@ fn choose_again(path: &Path, old: &str, new: &str, report: &mut UndoReport) -> R
             "{}: has chosen `{now}`, which is not ours (`{new}`); left as it is, it was `{old}`",
             path.display()
         ));
-    }
-    Ok(())
-}
-
-/// Removes a file written by Plimsoll, if it exists, and its temporary replacement.
-fn remove_file(path: &Path) -> Result<()> {
-    for path in [temporary(path), path.to_owned()] {
-        match os::remove_file(&path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(EngineError::file("remove", &path, error));
-            }
-            _ => (),
-        }
     }
     Ok(())
 }
@@ -353,7 +343,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state.json");
         fs::write(&path, "{}").unwrap();
-        fs::write(temporary(&path), "{").unwrap();
+        fs::write(crate::runtime::temporary(&path), "{").unwrap();
         let entries = [Entry::Publish { path }];
         let mut report = UndoReport::default();
         assert!(undo_entries(&entries, &mut report));

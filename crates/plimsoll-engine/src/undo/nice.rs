@@ -2,9 +2,9 @@
 //! started since.
 
 use std::collections::{HashMap, HashSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use plimsoll_cgroupfs::threads_below;
+use plimsoll_cgroupfs::{os, threads_below};
 
 use super::UndoReport;
 use crate::error::Result;
@@ -116,7 +116,7 @@ pub(crate) fn restore_group(group: &GroupRestore, known: &[TaskRestore], report:
 }
 
 fn sweep(lineage: &mut Lineage<'_>) -> Result<()> {
-    let deadline = Instant::now() + SWEEP_MAX;
+    let deadline = os::now() + SWEEP_MAX;
     loop {
         lineage.look();
         let mut found = false;
@@ -129,7 +129,7 @@ fn sweep(lineage: &mut Lineage<'_>) -> Result<()> {
                 tasks::set_nice(*tid, old)?;
             }
         }
-        if !found || Instant::now() >= deadline {
+        if !found || os::now() >= deadline {
             return Ok(());
         }
     }

@@ -51,7 +51,7 @@ pub(crate) fn try_restore_files<'a>(
         .iter()
         .rev()
         .partition(|file| is_idle_mark(&file.path));
-    let marked: HashSet<&Path> = marks.iter().filter_map(|file| file.path.parent()).collect();
+    let marked = Marked::of(&marks);
     let mut left = [marks, others].concat();
     loop {
         let mut refused = Vec::new();
@@ -68,12 +68,26 @@ pub(crate) fn try_restore_files<'a>(
     }
 }
 
-/// Writes the old value of a file. `marked`: the cgroups whose idle mark was ours to set or clear.
-fn restore_file(
-    file: &FileRestore,
-    marked: &HashSet<&Path>,
-    report: &mut UndoReport,
-) -> Result<()> {
+/// Cgroups whose idle mark is ours.
+struct Marked<'a> {
+    all: HashSet<&'a Path>,
+    /// Cgroups of which the mark is to be taken away.
+    to_clear: HashSet<&'a Path>,
+}
+
+impl<'a> Marked<'a> {
+    fn of(marks: &[&'a FileRestore]) -> Self {
+        let folder = |file: &&'a FileRestore| file.path.parent();
+        let to_clear = marks.iter().filter(|file| file.old == "0");
+        Self {
+            all: marks.iter().filter_map(folder).collect(),
+            to_clear: to_clear.filter_map(folder).collect(),
+        }
+    }
+}
+
+/// Writes the old value of a file.
+fn restore_file(file: &FileRestore, marked: &Marked<'_>, report: &mut UndoReport) -> Result<()> {
     let FileRestore {
         path,
         inode,
@@ -87,11 +101,16 @@ fn restore_file(
         return Ok(());
     }
     let default = default_weight(path);
+    let is_in = |set: &HashSet<&Path>| path.parent().is_some_and(|at| set.contains(at));
     if default.is_some() && read_text(&path.with_file_name("cpu.idle")).is_ok_and(|it| it == "1") {
-        // An idle cgroup has no weight.
-        return Ok(());
+        // An idle cgroup has no weight. The kernel refuses it until the mark is cleared, and then
+        // it is written again.
+        return match is_in(&marked.to_clear) {
+            true => Ok(write_text_of(path, *inode, old)?),
+            false => Ok(()),
+        };
     }
-    let is_cleared = default == Some(&now) && path.parent().is_some_and(|at| marked.contains(at));
+    let is_cleared = default == Some(&now) && is_in(&marked.all);
     if file.driven || is_cleared || ours.contains(&now) {
         return Ok(write_text_of(path, *inode, old)?);
     }

@@ -321,9 +321,9 @@ impl Enforcer for SchedExtEnforcer {
         Ok(report)
     }
 
-    fn finish_adoption(&mut self) -> UndoReport {
+    fn finish_adoption(&mut self, is_wanted: &dyn Fn(&str) -> bool) -> UndoReport {
         self.context.has_adopted.store(true, Ordering::Release);
-        let mut report = self.stock.finish_adoption();
+        let mut report = self.stock.finish_adoption(is_wanted);
         // No group needs the scheduler.
         if let Some(journal) = self.link.left.take() {
             report.extend(supervisor::undo_journal(journal));

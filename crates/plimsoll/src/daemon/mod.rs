@@ -103,7 +103,7 @@ fn own(
         runtime: runtime.clone(),
         hierarchy: Arc::clone(hierarchy),
         starter: Box::new(HostStarter::new(hierarchy, runtime)),
-        heartbeat: supervisor.heartbeat(),
+        heartbeat: Some(supervisor.heartbeat()),
         log: Arc::clone(log),
     });
     let service = service.map_err(|error| DaemonError::Service(error.into()))?;

@@ -1,10 +1,11 @@
 //! Choice of the daemon's enforcer on this host.
 
 use std::sync::Arc;
+use std::thread;
 
 use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_daemon::config::EnforcerWanted;
-use plimsoll_daemon::service::{AfterAdoption, Enforcing, LoadGuard, Starter};
+use plimsoll_daemon::service::{AfterAdoption, Enforcing, Starter, TakeGuard};
 use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::{EngineError, Result};
@@ -117,9 +118,14 @@ impl HostStarter {
 }
 
 impl Starter for HostStarter {
-    fn guard(&self) -> LoadGuard {
+    fn attach_guard(&self, take: TakeGuard) {
         let runtime = self.runtime.clone();
-        Box::new(move || guard::attach(&runtime))
+        let taken = Arc::clone(&take);
+        let attach = move || taken(guard::attach(&runtime));
+        let spawned = thread::Builder::new().name("guard".into()).spawn(attach);
+        if let Err(error) = spawned {
+            take(Err(error.into()));
+        }
     }
 
     /// Starts an enforcer. The scheduler takes all tasks of the machine, so only an operator who

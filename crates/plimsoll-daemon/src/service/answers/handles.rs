@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plimsoll_cgroupfs::{CpuGroup, Hierarchy};
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy, os, read_text};
 use plimsoll_engine::EngineError;
 use plimsoll_engine::tasks::{self, Kind};
 
@@ -31,7 +31,7 @@ pub(super) fn process_of(name: &str, handle: Option<BorrowedFd<'_>>) -> Result<P
          number may mean another process here"
     ))?;
     // A pidfd is shown with the number that it has where this `/proc` was mounted.
-    let own = fs::read_link("/proc/self").unwrap_or_default();
+    let own = os::read_link(Path::new("/proc/self")).unwrap_or_default();
     if own.as_os_str() != std::process::id().to_string().as_str() {
         return Err(format!(
             "{name}: the owner sees the /proc of another PID namespace; mount one of its own \
@@ -57,7 +57,7 @@ fn start_time_of(pid: i32) -> Result<u64, Refused> {
 /// the process is gone, 0 if this namespace does not see it.
 fn pid_of(name: &str, handle: BorrowedFd<'_>) -> Result<i32, Refused> {
     let path = format!("/proc/self/fdinfo/{}", handle.as_raw_fd());
-    let text = fs::read_to_string(&path).map_err(|error| format!("cannot read {path}: {error}"))?;
+    let text = read_text(Path::new(&path)).map_err(one_line)?;
     let pid = text.lines().find_map(|line| line.strip_prefix("Pid:"));
     match pid.and_then(|pid| pid.trim().parse().ok()) {
         None => Err(format!("{name}: the file with the request is no pidfd")),

@@ -47,7 +47,6 @@ impl Service {
             knobs: run.knobs.clone(),
             best_effort: run.choice.best_effort,
             is_scheduled: self.choose(run.choice)?,
-            folder: Default::default(),
             members: Vec::new(),
         };
         if run.choice.dry_run {
@@ -64,6 +63,8 @@ impl Service {
     pub(super) fn begin(&mut self, name: &str, command: Command) -> Result<(), Refused> {
         self.end_empty_namesake(name)?;
         let requested = command.clone();
+        // First: else another group could take the process back.
+        self.take_out_of_others(name, command.first());
         self.begin_command(name, command);
         self.reconcile();
         let recycled = (!requested.lives()).then(|| format!("{}: no such process", requested.pid));
@@ -72,7 +73,7 @@ impl Service {
             self.reconcile();
             return Err(problem);
         }
-        self.update_folders();
+        self.save_requests();
         Ok(())
     }
 

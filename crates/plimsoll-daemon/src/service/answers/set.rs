@@ -35,7 +35,6 @@ impl Service {
                     knobs: set.knobs.clone(),
                     best_effort: set.choice.best_effort,
                     is_scheduled: self.choose(set.choice)?,
-                    folder: Default::default(),
                     members: Vec::new(),
                 };
                 let name = group_of(pid);
@@ -71,6 +70,13 @@ impl Service {
             self.begin_command(name, before);
             self.reconcile();
             return Err(problem);
+        }
+        if let Some(first) = self.requests.command(name).map(Command::first)
+            && set.target.parse() == Ok(first.0)
+        {
+            // Something else may have moved the process out.
+            self.requests.note_member(name, first);
+            self.take_back_members(name).map_err(one_line)?;
         }
         self.save_requests();
         let names = [name.to_owned()];

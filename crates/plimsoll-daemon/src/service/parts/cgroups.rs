@@ -6,6 +6,8 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use plimsoll_cgroupfs::os;
+
 use crate::watch::{CgroupChange, CgroupWatch};
 
 /// Pause after writes were read: the headroom loop writes quotas all the time, and an audit is
@@ -36,7 +38,7 @@ impl ObservedCgroups {
     /// Begins to watch. The changes are the cgroups that are there.
     pub fn watch(mount_point: &Path) -> io::Result<(Self, Vec<CgroupChange>)> {
         let (watch, changes) = CgroupWatch::start(mount_point)?;
-        let now = Instant::now();
+        let now = os::now();
         let observed = Self {
             watch,
             overflows: 0,
@@ -88,7 +90,7 @@ impl ObservedCgroups {
             (self.writes_rest_until, self.watch.writes_fd()),
         ];
         let awake = queues.into_iter().filter(move |(until, _)| now >= *until);
-        awake.map(|(_, fd)| fd)
+        awake.filter_map(|(_, fd)| fd)
     }
 
     /// Returns the time at which the watch has to be read without an event.

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
+use plimsoll_cgroupfs::os;
 use plimsoll_engine::EngineError;
 use plimsoll_engine::enforcer::{Enforcer, HeadroomControl};
 
@@ -84,11 +85,11 @@ impl Shared {
     /// second value is false if only the headroom was controlled, because the service is busy.
     fn tick(&self, service: &Handle) -> (Result<Option<Instant>, EngineError>, bool) {
         let headroom = lock(&self.headroom).clone();
-        let due = headroom.tick(Instant::now());
+        let due = headroom.tick(os::now());
         let Some(mut enforcer) = self.enforcer_for_control() else {
             return (due, false);
         };
-        let rest = enforcer.tick(Instant::now());
+        let rest = enforcer.tick(os::now());
         let messages = enforcer.take_messages();
         drop(enforcer);
         if !messages.is_empty() {
@@ -96,6 +97,14 @@ impl Shared {
         }
         let both = due.and_then(|due| Ok([due, rest?].into_iter().flatten().min()));
         (both, true)
+    }
+
+    /// Notes the problem of a tick. `is_all`: the tick did all work, and its success ends the
+    /// problem of an earlier one.
+    fn note_result(&self, error: Option<EngineError>, is_all: bool) {
+        if error.is_some() || is_all {
+            *lock(&self.problem) = error.map(|error| error.to_string());
+        }
     }
 
     /// How late the loop was so far.
@@ -140,9 +149,13 @@ pub(super) struct ControlLoop {
 
 impl ControlLoop {
     /// Starts the thread. `heartbeat` is called at least every `IDLE_INTERVAL` as long as both the
-    /// loop and the service are alive. Reports of the enforcer go to `service` at once, which logs
-    /// them: writing a line may block.
-    pub fn start(enforcer: Box<dyn Enforcer>, heartbeat: Heartbeat, service: Handle) -> Self {
+    /// loop and the service are alive; `None`: there is no thread. Reports of the enforcer go to
+    /// `service` at once, which logs them: writing a line may block.
+    pub fn start(
+        enforcer: Box<dyn Enforcer>,
+        heartbeat: Option<Heartbeat>,
+        service: Handle,
+    ) -> Self {
         let shared = Arc::new(Shared {
             headroom: Mutex::new(enforcer.headroom_control()),
             enforcer: Mutex::new(enforcer),
@@ -154,19 +167,26 @@ impl ControlLoop {
                 sum_usec: 0,
             }),
             problem: Mutex::default(),
-            started: Instant::now(),
+            started: os::now(),
             service_alive_ms: AtomicU64::new(0),
             thread: OnceLock::new(),
         });
-        let thread = {
+        let thread = heartbeat.map(|heartbeat| {
             let shared = Arc::clone(&shared);
             thread::spawn(move || run_loop(&shared, &heartbeat, &service))
-        };
-        // Set once: this is the only place.
-        let _ = shared.thread.set(thread.thread().clone());
-        Self {
-            shared,
-            thread: Some(thread),
+        });
+        if let Some(thread) = &thread {
+            // Set once: this is the only place.
+            let _ = shared.thread.set(thread.thread().clone());
+        }
+        Self { shared, thread }
+    }
+
+    /// Does the work that is due where there is no thread for it.
+    pub fn tick_without_a_thread(&self, service: &Handle) {
+        if self.thread.is_none() {
+            let (next, _) = self.shared.tick(service);
+            self.shared.note_result(next.err(), true);
         }
     }
 
@@ -212,7 +232,7 @@ fn run_loop(shared: &Shared, heartbeat: &Heartbeat, service: &Handle) {
     let _cleared = ClearedAtEnd(&shared.control_waits);
     let mut due = None;
     while !shared.stop.load(Ordering::Relaxed) {
-        let now = Instant::now();
+        let now = os::now();
         if let Some(due) = due {
             shared.note_delay(now.saturating_duration_since(due));
         }
@@ -220,13 +240,11 @@ fn run_loop(shared: &Shared, heartbeat: &Heartbeat, service: &Handle) {
         let idle = now + if is_all { IDLE_INTERVAL } else { BUSY_INTERVAL };
         due = match next {
             Ok(next) => {
-                if is_all {
-                    lock(&shared.problem).take();
-                }
+                shared.note_result(None, is_all);
                 next
             }
             Err(error) => {
-                *lock(&shared.problem) = Some(error.to_string());
+                shared.note_result(Some(error), is_all);
                 // The other groups are still controlled in time.
                 Some(now + INTERVAL_AFTER_ERROR)
             }
@@ -238,8 +256,8 @@ fn run_loop(shared: &Shared, heartbeat: &Heartbeat, service: &Handle) {
         if due.is_some_and(|due| due > until) {
             due = None;
         }
-        thread::park_timeout(until.saturating_duration_since(Instant::now()));
+        thread::park_timeout(until.saturating_duration_since(os::now()));
         // A wake-up before the due time is not a delay.
-        due = due.filter(|due| Instant::now() >= *due);
+        due = due.filter(|due| os::now() >= *due);
     }
 }

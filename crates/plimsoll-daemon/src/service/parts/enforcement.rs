@@ -1,6 +1,5 @@
 //! The enforcer with its planner and its control loop: they are replaced together.
 
-use std::path::PathBuf;
 use std::sync::{Arc, MutexGuard};
 
 use plimsoll_cgroupfs::Hierarchy;
@@ -13,6 +12,7 @@ use plimsoll_engine::undo::UndoReport;
 use super::super::desired::Desired;
 use super::super::handle::Handle;
 use super::super::options::{AfterAdoption, Starter};
+use super::GroupTable;
 use super::control_loop::{ControlLoop, Heartbeat, Shared};
 use super::planner::{Planned, Planner};
 use crate::config::{Config, EnforcerWanted};
@@ -35,7 +35,7 @@ impl Enforcement {
         hierarchy: Arc<Hierarchy>,
         mut starter: Box<dyn Starter>,
         config: Option<&Config>,
-        heartbeat: Heartbeat,
+        heartbeat: Option<Heartbeat>,
         service: Handle,
     ) -> Result<(Self, UndoReport)> {
         let enforcing = match config {
@@ -75,10 +75,11 @@ impl Enforcement {
         Ok(enforcing.left_behind)
     }
 
-    /// Undoes the changes of an earlier owner, or enforcer, that no group needs any more. Called
-    /// after all groups have been added.
-    pub fn finish_adoption(&mut self) -> UndoReport {
-        let mut report = self.enforcer().finish_adoption();
+    /// Undoes the changes of an earlier owner, or enforcer, that no group of this table needs any
+    /// more. Called after all groups have been added.
+    pub fn finish_adoption(&mut self, table: &GroupTable) -> UndoReport {
+        let is_wanted = |name: &str| table.desired(name).is_some();
+        let mut report = self.enforcer().finish_adoption(&is_wanted);
         if let Some(undo) = self.after_adoption.take() {
             report.extend(undo());
         }
@@ -109,6 +110,11 @@ impl Enforcement {
 
     pub fn enforcer(&self) -> MutexGuard<'_, Box<dyn Enforcer>> {
         self.control.shared().enforcer()
+    }
+
+    /// Does the control loop's work where the loop has no thread of its own.
+    pub fn control_without_a_thread(&self, service: &Handle) {
+        self.control.tick_without_a_thread(service);
     }
 
     pub fn shared(&self) -> &Shared {
@@ -170,11 +176,5 @@ impl Enforcement {
 
     pub fn nr_cpus(&self) -> u32 {
         self.planner.nr_cpus()
-    }
-
-    pub fn folder_of(&self, name: &str) -> Option<PathBuf> {
-        let shown = self.enforcer().shown_path(name).ok()?;
-        let below = shown.strip_prefix("/").unwrap_or(&shown);
-        Some(self.hierarchy.cpu_folder(below))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::super::options::{Attached, Guard, LINGER, LoadGuard, Starter};
+use super::super::options::{Attached, Guard, LINGER};
 use crate::log::Log;
 use crate::state::GuardState;
 
@@ -25,17 +25,10 @@ pub(in crate::service) enum GuardSwitch {
 
 impl GuardSwitch {
     /// Has the guard attached to the CPUs that are online if it is needed. A guard that is needed
-    /// no longer stays for [`LINGER`]: one command often follows another. Returns the function that
-    /// attaches the guard, which takes tenths of a second; the caller hands its result to
-    /// [`GuardSwitch::attached`].
+    /// no longer stays for [`LINGER`]: one command often follows another. Returns whether the guard
+    /// is to be attached; the result goes to [`GuardSwitch::attached`].
     #[must_use]
-    pub fn follow(
-        &mut self,
-        is_needed: bool,
-        nr_cpus: u32,
-        now: Instant,
-        starter: &dyn Starter,
-    ) -> Option<LoadGuard> {
+    pub fn follow(&mut self, is_needed: bool, nr_cpus: u32, now: Instant) -> bool {
         match self {
             Self::On { nr_cpus: had, .. } if *had != nr_cpus => *self = Self::Off,
             Self::On { idle_since, .. } if is_needed => *idle_since = None,
@@ -49,17 +42,17 @@ impl GuardSwitch {
             _ => (),
         }
         if !is_needed || !matches!(self, Self::Off) {
-            return None;
+            return false;
         }
         *self = Self::Attaching { nr_cpus };
-        Some(starter.guard())
+        true
     }
 
     pub fn is_attaching(&self) -> bool {
         matches!(self, Self::Attaching { .. })
     }
 
-    /// Takes the result of the function that [`GuardSwitch::follow`] has returned.
+    /// Takes the guard that [`GuardSwitch::follow`] has asked for, or the reason why there is none.
     pub fn attached(&mut self, attached: Attached, log: &Log) {
         let Self::Attaching { nr_cpus } = *self else {
             return;
@@ -105,9 +98,7 @@ mod tests {
     use plimsoll_cgroupfs::os;
 
     use super::*;
-    use crate::config::EnforcerWanted;
     use crate::log::Priority;
-    use crate::service::Enforcing;
     use crate::state::GuardCounts;
 
     /// A host that counts the guards that are attached, or has none.
@@ -134,29 +125,14 @@ mod tests {
         }
     }
 
-    impl Starter for Host {
-        fn guard(&self) -> LoadGuard {
+    impl Host {
+        fn attach(&self) -> Attached {
             self.attempts.fetch_add(1, Ordering::Relaxed);
-            let (refuses, attached) = (self.refuses, Arc::clone(&self.attached));
-            Box::new(move || {
-                if refuses {
-                    return Err("no BPF".into());
-                }
-                attached.fetch_add(1, Ordering::Relaxed);
-                Ok(Box::new(Counted(attached)))
-            })
-        }
-
-        fn start(&mut self, _: EnforcerWanted) -> plimsoll_engine::Result<Enforcing> {
-            unreachable!("no enforcer is started")
-        }
-
-        fn start_for_any(&mut self) -> plimsoll_engine::Result<Enforcing> {
-            unreachable!("no enforcer is started")
-        }
-
-        fn choose(&self, _: EnforcerWanted) -> plimsoll_engine::Result<bool> {
-            Ok(false)
+            if self.refuses {
+                return Err("no BPF".into());
+            }
+            self.attached.fetch_add(1, Ordering::Relaxed);
+            Ok(Box::new(Counted(Arc::clone(&self.attached))))
         }
     }
 
@@ -170,9 +146,9 @@ mod tests {
 
     /// Follows and attaches, as the service does each time round.
     fn follow(switch: &mut GuardSwitch, is_needed: bool, nr_cpus: u32, now: Instant, host: &Host) {
-        if let Some(load) = switch.follow(is_needed, nr_cpus, now, host) {
+        if switch.follow(is_needed, nr_cpus, now) {
             assert!(switch.state().is_none(), "nothing is there yet");
-            switch.attached(load(), &Log::new(Priority::Error));
+            switch.attached(host.attach(), &Log::new(Priority::Error));
         }
     }
 
@@ -219,15 +195,14 @@ mod tests {
     fn while_it_is_being_attached_it_is_not_asked_for_again() {
         let host = host(false);
         let (mut switch, now) = (GuardSwitch::default(), os::now());
-        let load = switch.follow(true, 2, now, &host).expect("it is needed");
+        assert!(switch.follow(true, 2, now));
         for (is_needed, nr_cpus) in [(true, 2), (false, 2), (true, 3)] {
-            assert!(switch.follow(is_needed, nr_cpus, now, &host).is_none());
+            assert!(!switch.follow(is_needed, nr_cpus, now));
         }
-        switch.attached(load(), &Log::new(Priority::Error));
+        switch.attached(host.attach(), &Log::new(Priority::Error));
         assert!(switch.state().is_some());
         // Another guard is needed for the CPU that has come online meanwhile.
-        let again = switch.follow(true, 3, now, &host);
-        assert!(again.is_some());
+        assert!(switch.follow(true, 3, now));
         assert_eq!(host.attached.load(Ordering::Relaxed), 0);
     }
 

@@ -1,14 +1,13 @@
 //! Requests of clients, kept across restarts of the daemon: `set` and the groups of commands.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use plimsoll_cgroupfs::os;
 use plimsoll_engine::runtime::RuntimeFolder;
 
 use super::super::command::Command;
-use super::super::members::{Members, lives, processes_below};
+use super::super::members::{Members, is_this_process};
 use super::super::requested::{Override, Requested};
 
 /// Time for which the group of a command is kept after its last process, for a client that reads
@@ -28,8 +27,8 @@ pub(in crate::service) struct Requests {
 
 /// Device and inode of the runtime folder; `None`: it is missing.
 fn folder_id(runtime: &RuntimeFolder) -> Option<(u64, u64)> {
-    let found = std::fs::metadata(runtime.path()).ok()?;
-    Some((found.dev(), found.ino()))
+    let found = os::look(runtime.path()).ok()?;
+    Some((found.device, found.inode))
 }
 
 impl Requests {
@@ -121,45 +120,23 @@ impl Requests {
         self.empty_since.remove(name);
     }
 
-    pub fn members(&self) -> Members {
-        self.commands()
-            .map(|(name, command)| (name.clone(), command.running_members()))
-            .collect()
-    }
-
-    /// Drops groups without running members. Where the first process of a group has ended,
-    /// another member takes its part.
-    pub fn retain_running(&mut self, members: &Members) {
+    /// Notes the running members of the groups of commands, to be moved into them, and drops groups
+    /// without any. Where the first process of a group has ended, another member takes its part.
+    pub fn retain_running(&mut self, mut in_cgroups: Members) {
         self.requested.commands.retain(|name, command| {
-            let of_group = members.get(name).into_iter().flatten();
-            let first = of_group.into_iter().find(|member| lives(**member));
-            if !command.lives()
-                && let Some((pid, start_time)) = first
-            {
-                (command.pid, command.start_time) = (*pid, *start_time);
-            }
-            first.is_some()
+            command.members.push(command.first());
+            command.note_members(in_cgroups.remove(name).unwrap_or_default());
+            // A command of the group may have started this owner, which has to stay unlimited.
+            command.members.retain(|member| !is_this_process(member.0));
+            command.lives() || command.begin_with_another()
         });
     }
 
-    /// Updates the folders of the groups of commands. Returns whether any is another one.
-    pub fn update_folders(&mut self, folder_of: impl Fn(&str) -> Option<PathBuf>) -> bool {
-        let mut changed = false;
-        for (name, command) in &mut self.requested.commands {
-            let Some(folder) = folder_of(name) else {
-                continue;
-            };
-            changed |= folder != command.folder;
-            command.folder = folder;
-        }
-        changed
-    }
-
-    /// Updates the members of the groups of commands, and removes the groups that have ended.
+    /// Notes the members of the groups of commands, and removes the groups that have ended.
     /// Returns their names.
-    pub fn update_members(&mut self) -> Vec<String> {
-        for command in self.requested.commands.values_mut() {
-            command.members = processes_below(&command.folder);
+    pub fn update_members(&mut self, mut in_cgroups: Members) -> Vec<String> {
+        for (name, command) in &mut self.requested.commands {
+            command.note_members(in_cgroups.remove(name).unwrap_or_default());
         }
         let has_ended = |command: &Command| command.members.is_empty() && !command.lives();
         let ended = self.commands().filter(|(_, command)| has_ended(command));
@@ -168,6 +145,38 @@ impl Requests {
             self.remove_command(name);
         }
         ended
+    }
+
+    /// Returns the processes that are to be moved into a group, which are noted no longer.
+    pub fn take_members(&mut self, name: &str) -> Vec<(i32, u64)> {
+        let command = self.requested.commands.get_mut(name);
+        command.map_or_else(Vec::new, |command| std::mem::take(&mut command.members))
+    }
+
+    /// Notes a process that is to be moved into a group.
+    pub fn note_member(&mut self, name: &str, member: (i32, u64)) {
+        if let Some(command) = self.requested.commands.get_mut(name) {
+            command.members.push(member);
+        }
+    }
+
+    /// The groups that begin with a process, or into which it is to be moved.
+    pub fn with_process(&self, process: (i32, u64)) -> Vec<String> {
+        let with = self.commands().filter(|(_, command)| {
+            command.first() == process || command.members.contains(&process)
+        });
+        with.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Takes a process out of a group, whose cgroup has `members`. Returns whether the group has
+    /// another process.
+    pub fn take_out(&mut self, name: &str, process: (i32, u64), members: Vec<(i32, u64)>) -> bool {
+        let Some(command) = self.requested.commands.get_mut(name) else {
+            return false;
+        };
+        command.note_members(members);
+        command.members.retain(|member| *member != process);
+        command.first() != process || command.begin_with_another()
     }
 
     /// Whether the group of a command has been without processes for [`KEPT_EMPTY`].
@@ -198,7 +207,6 @@ pub fn forget(runtime: &RuntimeFolder) -> std::io::Result<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plimsoll_cgroupfs::os;
 
     #[test]
     fn the_group_of_a_command_ends_some_seconds_after_its_last_process() {

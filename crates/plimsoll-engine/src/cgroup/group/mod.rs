@@ -19,7 +19,7 @@ use own::{Carried, Own};
 use plimsoll_cgroupfs::{CpuGroup, CpuStat, WEIGHT_DEFAULT};
 
 use crate::enforcer::Sample;
-use crate::error::Result;
+use crate::error::{EngineError, Result};
 use crate::knobs::Knobs;
 use crate::undo::UndoReport;
 
@@ -64,6 +64,15 @@ impl Group {
         Ok(self.cgroup().all_processes()?.len())
     }
 
+    /// Returns whether the group has processes, also those that a change has not moved yet.
+    pub fn is_populated(&self) -> Result<bool> {
+        let is_behind = match &self.origin {
+            Origin::Own(own) => own.has_behind(),
+            Origin::Foreign(_) => false,
+        };
+        Ok(is_behind || self.nr_processes()? > 0)
+    }
+
     /// Replaces the knobs.
     ///
     /// # Errors
@@ -104,18 +113,17 @@ impl Group {
         }
     }
 
-    /// Moves a running process into the group.
+    /// Moves a running process into an own group.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or the group's cgroup is foreign: processes get there by their maker.
     pub fn take_in(&mut self, pid: i32, context: &mut Context) -> Result<()> {
         match &mut self.origin {
             Origin::Own(own) => own.take_in(&self.common, pid, context),
-            Origin::Foreign(foreign) => {
-                foreign.take_in(&self.common, pid, context)?;
-                match self.common.knobs.nice {
-                    // A newcomer gets the nice level, too.
-                    Some(_) => self.reapply(context),
-                    None => Ok(()),
-                }
-            }
+            Origin::Foreign(_) => Err(EngineError::NoTarget {
+                target: self.common.name.as_ref().into(),
+                what: "group of Plimsoll's own",
+            }),
         }
     }
 

@@ -54,16 +54,6 @@ impl Table {
                 Err(error) => self.give_up(&new, error),
             };
         }
-        for (policy, result) in policies.iter().zip(&results) {
-            // A group that exists is not one that failed to continue with the cgroup.
-            if matches!(result, Err(EngineError::NameTaken { .. })) {
-                continue;
-            }
-            if let (Err(_), Ok(path)) = (result, path_of(policy)) {
-                let group = CpuGroup::at(&self.context.hierarchy, path);
-                self.left.want(&policy.name, &group);
-            }
-        }
         results
     }
 
@@ -105,7 +95,7 @@ impl Table {
         // From here on this cgroup is meant, even if another takes its path meanwhile.
         let group = group.bound()?;
         self.context.hierarchy.check_writable(path)?;
-        let was_another = self.left.forget_another(&group);
+        let was_another = self.left.has_another(&group);
         let adopted = self.left.adopt(&group)?;
         let is_new = adopted.is_none();
         let (foreign, nice) = adopted.unwrap_or_default();
@@ -191,13 +181,18 @@ impl Table {
             origin: Origin::Foreign(foreign),
         };
         let started = group.start_loops(&self.context);
+        let was_left = self.left.contains(&cgroup);
         self.left.forget(&cgroup);
-        if started.is_err() {
-            group.undo(&mut self.context, &mut UndoReport::default());
-            return started;
+        match &started {
+            // The cgroup stays limited, and is tried again.
+            Err(_) if was_left => {
+                self.pending.insert(policy.name.clone());
+                self.insert(group);
+            }
+            Err(_) => group.undo(&mut self.context, &mut UndoReport::default()),
+            Ok(()) => self.insert(group),
         }
-        self.insert(group);
-        Ok(())
+        started
     }
 
     /// Undoes a new group whose change failed, unless an earlier owner has left it.

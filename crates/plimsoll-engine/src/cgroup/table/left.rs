@@ -1,10 +1,10 @@
 //! Foreign cgroups that an earlier owner has limited and that no group has taken over yet.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plimsoll_cgroupfs::{CpuGroup, Hierarchy, read_text};
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy, name, read_text};
 
 use crate::cgroup::group::foreign::{Foreign, folder_of};
 use crate::cgroup::values::{Keeping, TrackedFile, Values};
@@ -15,16 +15,14 @@ use crate::knobs::{Bandwidth, Nice};
 /// Foreign cgroups in the journal, by their folders.
 #[derive(Debug, Default)]
 pub(super) struct Left {
-    groups: HashMap<PathBuf, OneLeft>,
+    groups: BTreeMap<PathBuf, OneLeft>,
 }
 
 #[derive(Debug, Default)]
 struct OneLeft {
-    /// Name of the group that is to continue with the cgroup, once its attempt has failed.
-    wanted_by: Option<Box<str>>,
     inode: u64,
     files: Vec<FileRestore>,
-    /// Tasks and moved processes; the values are in `files`.
+    /// Tasks; the values are in `files`.
     foreign: Foreign,
     /// Nice level that its tasks were given.
     nice: Option<Nice>,
@@ -65,13 +63,6 @@ impl Left {
                 one.foreign.tasks.push(task);
             }
         }
-        for entry in others {
-            if let Entry::Move { pid, .. } = entry
-                && let Some(one) = left.around(hierarchy, pid)
-            {
-                one.foreign.moved.push(entry);
-            }
-        }
         (left, late)
     }
 
@@ -87,18 +78,17 @@ impl Left {
         self.groups.get_mut(folder)
     }
 
-    /// Forgets a removed cgroup whose path another one has now. Returns whether there was one.
-    pub fn forget_another(&mut self, group: &CpuGroup) -> bool {
-        let folder = folder_of(group);
-        let is_another = |one: &OneLeft| Some(one.inode) != group.inode();
-        self.groups.get(&folder).is_some_and(is_another) && self.groups.remove(&folder).is_some()
+    /// Returns whether a removed cgroup is here whose path this one has now.
+    pub fn has_another(&self, group: &CpuGroup) -> bool {
+        let one = self.groups.get(&folder_of(group));
+        one.is_some_and(|one| Some(one.inode) != group.inode())
     }
 
     /// Returns the state of a cgroup and the nice level of its tasks; `None`: the cgroup is not
     /// here. It stays here until it is [forgotten](Self::forget): a failed attempt loses no original
     /// value.
     pub fn adopt(&self, group: &CpuGroup) -> Result<Option<(Foreign, Option<Nice>)>> {
-        let Some(one) = self.groups.get(&folder_of(group)) else {
+        let Some(one) = self.same(group) else {
             return Ok(None);
         };
         let mut foreign = Foreign::default().with_tasks_of(&one.foreign);
@@ -106,50 +96,36 @@ impl Left {
         Ok(Some((foreign, one.nice)))
     }
 
-    /// Forgets a cgroup that was taken over or put back. Returns whether it was here.
-    pub fn forget(&mut self, group: &CpuGroup) -> bool {
-        let folder = folder_of(group);
-        self.groups.remove(&folder).is_some()
+    /// Forgets a cgroup that was taken over, and a removed one whose path it has.
+    pub fn forget(&mut self, group: &CpuGroup) {
+        self.groups.remove(&folder_of(group));
     }
 
-    /// Notes that a group could not continue with a cgroup, which stays as it was left until the
-    /// next attempt, or until the group is removed.
-    pub fn want(&mut self, name: &str, group: &CpuGroup) {
-        if let Some(one) = self.groups.get_mut(&folder_of(group)) {
-            one.wanted_by = Some(name.into());
-        }
+    fn same(&self, group: &CpuGroup) -> Option<&OneLeft> {
+        let one = self.groups.get(&folder_of(group));
+        one.filter(|one| Some(one.inode) == group.inode())
     }
 
     pub fn contains(&self, group: &CpuGroup) -> bool {
-        self.groups.contains_key(&folder_of(group))
-    }
-
-    /// Returns whether a process was moved into one of these cgroups.
-    pub fn has_moved(&self, pid: i32) -> bool {
-        self.groups.values().any(|one| one.foreign.has_moved(pid))
+        self.same(group).is_some()
     }
 
     pub fn is_empty(&self) -> bool {
         self.groups.is_empty()
     }
 
-    /// Returns whether a group has failed to continue with one of these cgroups.
-    pub fn is_wanted_by(&self, name: &str) -> bool {
-        let mut groups = self.groups.values();
-        groups.any(|one| one.wanted_by.as_deref() == Some(name))
-    }
-
-    /// Removes the cgroups for whose wanting group `is_meant`, and returns them to be put back.
-    /// `None`: no group wants the cgroup.
+    /// Removes those of these cgroups whose shown path `is_meant`, and returns them to be put back.
     pub fn take(
         &mut self,
         hierarchy: &Arc<Hierarchy>,
-        is_meant: impl Fn(Option<&str>) -> bool,
+        is_meant: impl Fn(&str) -> bool,
     ) -> Vec<(CpuGroup, Foreign)> {
         let root = hierarchy.mount_point().to_owned();
-        let taken = self
-            .groups
-            .extract_if(|_, one| is_meant(one.wanted_by.as_deref()));
+        let is_taken = |folder: &Path| {
+            let path = folder.strip_prefix(&root);
+            path.is_ok_and(|path| is_meant(&name::shown(path)))
+        };
+        let taken = self.groups.extract_if(.., |folder, _| is_taken(folder));
         let there = taken.filter_map(|(folder, one)| {
             let path = folder.strip_prefix(&root).ok()?;
             let group = CpuGroup::at(hierarchy, path).bound_to(Some(one.inode));

@@ -36,8 +36,7 @@ pub(super) struct Table {
     left: Left,
     /// Journals of an earlier owner's own groups that were not taken over yet, by name.
     left_own: BTreeMap<String, Journal>,
-    /// Groups that were taken over but do not have all their knobs yet, or are still in `left_own`
-    /// after a failed attempt.
+    /// Groups that were taken over but do not have all their knobs yet.
     pending: BTreeSet<String>,
     /// Journals with changes that the kernel refused to undo: of removed groups, and one of an
     /// earlier owner that could not be undone.
@@ -135,6 +134,9 @@ impl Table {
         let (mut foreign, mut results) = (Vec::new(), Vec::new());
         for (index, (policy, subject)) in groups.iter().enumerate() {
             results.push(match policy.selector {
+                Selector::Cgroup(_) if self.pending.contains(&policy.name) => {
+                    self.change_pending(policy)
+                }
                 Selector::Cgroup(_) => {
                     foreign.push((index, policy));
                     Ok(())
@@ -149,6 +151,13 @@ impl Table {
             results[index] = done;
         }
         results
+    }
+
+    /// Sets the knobs of a foreign cgroup that was taken over, and whose first attempt has failed.
+    fn change_pending(&mut self, policy: &GroupPolicy) -> Result<()> {
+        self.change(&policy.name, &policy.knobs)?;
+        self.pending.remove(&policy.name);
+        Ok(())
     }
 
     fn add_own(&mut self, policy: &GroupPolicy, first: i32, subject: &str) -> Result<()> {
@@ -201,7 +210,14 @@ impl Table {
         };
         match Own::adopt(&self.context.hierarchy, &mut journal, policy.is_scheduled) {
             Ok(None) => {
-                undo::undo_journal(journal, &mut UndoReport::default())?;
+                let mut report = UndoReport::default();
+                self.undo_left(&policy.name, journal, &mut report)?;
+                if self.left_own.contains_key(&policy.name) {
+                    return Err(EngineError::Group {
+                        name: policy.name.clone(),
+                        problem: format!("is left from before: {}", report.problems.join("; ")),
+                    });
+                }
                 Ok(false)
             }
             Ok(Some((common, own))) => {
@@ -211,26 +227,34 @@ impl Table {
             Err(error) => {
                 // The group stays limited as it was, and is tried again.
                 self.left_own.insert(policy.name.clone(), journal);
-                self.pending.insert(policy.name.clone());
                 Err(error)
             }
         }
     }
 
-    /// Puts back the groups of an earlier owner that were not taken over. To be called when all
-    /// groups have been added.
-    pub fn finish_adoption(&mut self) -> UndoReport {
+    /// Undoes an own group of an earlier owner. One that the kernel does not let us undo now is still
+    /// left.
+    fn undo_left(&mut self, name: &str, journal: Journal, report: &mut UndoReport) -> Result<()> {
+        let path = journal.path().to_owned();
+        let undone = undo::undo_journal(journal, report);
+        if let Some(journal) = Journal::take_over(&path)? {
+            self.left_own.insert(name.to_owned(), journal);
+        }
+        undone
+    }
+
+    /// Puts back the groups of an earlier owner that were not taken over and that are not wanted. To
+    /// be called when all groups have been added. A wanted one stays limited as it was left, until
+    /// it is added or removed.
+    pub fn finish_adoption(&mut self, is_wanted: &dyn Fn(&str) -> bool) -> UndoReport {
         let mut report = UndoReport::default();
-        self.put_left_back(|wanted_by| wanted_by.is_none(), &mut report);
+        self.put_left_back(|name| !is_wanted(name), &mut report);
         if let Err(error) = self.leave_groups() {
             report.problems.push(error.to_string());
         }
-        let (pending, left): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut self.left_own)
-            .into_iter()
-            .partition(|(name, _)| self.pending.contains(name));
-        self.left_own = pending;
-        for (name, journal) in left {
-            if let Err(error) = undo::undo_journal(journal, &mut report) {
+        let unwanted = self.left_own.extract_if(.., |name, _| !is_wanted(name));
+        for (name, journal) in unwanted.collect::<Vec<_>>() {
+            if let Err(error) = self.undo_left(&name, journal, &mut report) {
                 report.problems.push(format!("{name}: {error}"));
             }
         }
@@ -259,13 +283,14 @@ impl Table {
         Ok(())
     }
 
-    /// Puts back the foreign cgroups of an earlier owner for whose wanting group `is_meant`.
-    fn put_left_back(&mut self, is_meant: impl Fn(Option<&str>) -> bool, report: &mut UndoReport) {
+    /// Puts back the foreign cgroups of an earlier owner whose shown path `is_meant`. Returns whether
+    /// there are any.
+    fn put_left_back(&mut self, is_meant: impl Fn(&str) -> bool, report: &mut UndoReport) -> bool {
         let journal = &mut self.context.journal;
         let left = self.left.take(&self.context.hierarchy, is_meant);
         let (mut files, mut noted) = (journal.take_all_late(), Vec::new());
         for (group, foreign) in &left {
-            foreign.restore_tasks(group, report);
+            foreign.restore_tasks(report);
             files.extend(foreign.restores(group));
             noted.push(foreign.released(group));
             report.undone.push(name::shown(group.path()));
@@ -277,6 +302,7 @@ impl Table {
         if !left.is_empty() {
             journal.note(noted);
         }
+        !left.is_empty()
     }
 
     pub fn change(&mut self, name: &str, knobs: &Knobs) -> Result<()> {
@@ -293,27 +319,7 @@ impl Table {
     }
 
     pub fn take_in(&mut self, name: &str, pid: i32) -> Result<()> {
-        let taken = self.act(name, |group, context| group.take_in(pid, context));
-        if taken.is_err() && self.get(name)?.is_foreign() {
-            self.forget_move(pid);
-        }
-        taken
-    }
-
-    /// Notes that a recorded process was not moved, so that undo does not move it back; but not if
-    /// an earlier move, to another foreign cgroup, still holds.
-    fn forget_move(&mut self, pid: i32) {
-        let has_moved = |group: &Group| match &group.origin {
-            Origin::Foreign(foreign) => foreign.has_moved(pid),
-            Origin::Own(_) => false,
-        };
-        if !self.left.has_moved(pid) && !self.groups.values().any(has_moved) {
-            self.context.journal.note(vec![Entry::Released {
-                paths: Vec::new(),
-                tasks: Vec::new(),
-                processes: vec![pid],
-            }]);
-        }
+        self.act(name, |group, context| group.take_in(pid, context))
     }
 
     /// Runs the loops that are due, and the headroom controller. Returns when to call again.
@@ -338,14 +344,11 @@ impl Table {
 
     pub fn remove(&mut self, name: &str) -> Result<UndoReport> {
         let mut report = UndoReport::default();
-        if self.left.is_wanted_by(name) {
-            self.put_left_back(|wanted_by| wanted_by == Some(name), &mut report);
-            return Ok(report);
+        self.pending.remove(name);
+        if let Some(journal) = self.left_own.remove(name) {
+            return self.undo_left(name, journal, &mut report).map(|()| report);
         }
-        if self.pending.remove(name)
-            && let Some(journal) = self.left_own.remove(name)
-        {
-            undo::undo_journal(journal, &mut report)?;
+        if !self.groups.contains_key(name) && self.put_left_back(|left| left == name, &mut report) {
             return Ok(report);
         }
         let group = self.groups.remove(name).ok_or_else(|| no_group(name))?;
@@ -362,7 +365,7 @@ impl Table {
     /// Puts everything back, also the changes that earlier owners have left.
     pub fn undo(&mut self) -> UndoReport {
         self.pending.clear();
-        let mut report = self.finish_adoption();
+        let mut report = self.finish_adoption(&|_| false);
         for path in std::mem::take(&mut self.refused) {
             let undone = Journal::take_over(&path).and_then(|journal| match journal {
                 Some(journal) => undo::undo_journal(journal, &mut report),
@@ -370,7 +373,6 @@ impl Table {
             });
             report.problems.extend(undone.err().map(|e| e.to_string()));
         }
-        self.put_left_back(|_| true, &mut report);
         self.undo_groups(&mut report);
         self.end_journal(&mut report);
         report
@@ -413,7 +415,7 @@ impl Table {
             }
         }
         for (name, cgroup, foreign) in all_foreign {
-            foreign.restore_tasks(&cgroup, report);
+            foreign.restore_tasks(report);
             files.extend(foreign.restores(&cgroup));
             noted.push(foreign.released(&cgroup));
             report.undone.push(name.into());

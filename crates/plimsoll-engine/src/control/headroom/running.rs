@@ -121,7 +121,7 @@ impl Running {
     ) -> Result<Self> {
         let nr_cpus = nr_cpus_online();
         let params = params_of(&demand, nr_cpus);
-        let controller = Controller::new(params, 0).map_err(|error| EngineError::Control {
+        let controller = Controller::new(params, 0).map_err(|error| EngineError::Group {
             name: "headroom".into(),
             problem: error.to_string(),
         })?;

@@ -51,7 +51,7 @@ impl SharedJournal {
     /// # Errors
     /// When the entries cannot be written; then nothing may be done.
     pub fn record(&mut self, entries: &[Entry]) -> Result<()> {
-        let kept = self.kept.as_mut().ok_or_else(|| EngineError::Control {
+        let kept = self.kept.as_mut().ok_or_else(|| EngineError::Group {
             name: "journal".into(),
             problem: "everything was put back: this owner ends".into(),
         })?;
@@ -194,7 +194,7 @@ pub(in crate::cgroup) fn copy_of(error: &EngineError) -> EngineError {
                 io::Error::from_raw_os_error,
             ),
         },
-        other => EngineError::Control {
+        other => EngineError::Group {
             name: "journal".into(),
             problem: other.to_string(),
         },

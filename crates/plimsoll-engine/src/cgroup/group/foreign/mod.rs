@@ -10,13 +10,12 @@ pub(in crate::cgroup) mod prepared;
 
 use std::path::{Path, PathBuf};
 
-use plimsoll_cgroupfs::{CgroupError, CpuGroup, read_text};
+use plimsoll_cgroupfs::{CpuGroup, read_text};
 
 use self::check::check_one_cgroup;
-use self::prepared::{Known, Prepared, moved_pids};
+use self::prepared::{Known, Prepared};
 use super::common::{Common, Context};
 use super::layout::Layout;
-use crate::cgroup::move_entry::move_entry;
 use crate::cgroup::place::{explained, give_controller};
 use crate::cgroup::values::{TrackedFile, Values, released};
 use crate::error::{EngineError, Result};
@@ -34,8 +33,6 @@ pub(in crate::cgroup) struct Foreign {
     pub tasks: Vec<TaskRestore>,
     /// Nice level of tasks that the known tasks start; `None`: no task has a level from us.
     pub descendants: Option<GroupRestore>,
-    /// Journal entries of the processes that were moved in.
-    pub moved: Vec<Entry>,
 }
 
 impl Foreign {
@@ -44,7 +41,6 @@ impl Foreign {
             values: &self.values,
             tasks: &self.tasks,
             descendants: self.descendants.as_ref(),
-            moved: &self.moved,
             nice,
         }
     }
@@ -99,26 +95,6 @@ impl Foreign {
         context.journal.note(prepared.afterwards);
     }
 
-    pub fn take_in(&mut self, common: &Common, pid: i32, context: &mut Context) -> Result<()> {
-        let group = &common.layout.top;
-        group.check_exists()?;
-        let path = group.cpu_file("");
-        if undo::would_harm(&path) {
-            return Err(CgroupError::HasChildren { path }.into());
-        }
-        let entry = move_entry(&context.hierarchy, pid)?;
-        context.journal.record(std::slice::from_ref(&entry))?;
-        if let Err(error) = group.add_process(pid) {
-            return Err(error.into());
-        }
-        self.moved.push(entry);
-        Ok(())
-    }
-
-    pub fn has_moved(&self, pid: i32) -> bool {
-        moved_pids(&self.moved).any(|moved| moved == pid)
-    }
-
     /// Returns the external changes of files that were not reported yet.
     ///
     /// # Errors
@@ -129,24 +105,14 @@ impl Foreign {
         self.values.audit(group)
     }
 
-    /// Puts nice levels and moved processes back, but no files.
-    pub fn restore_tasks(&self, group: &CpuGroup, report: &mut UndoReport) {
+    /// Puts nice levels back, but no files.
+    pub fn restore_tasks(&self, report: &mut UndoReport) {
         for restore in &self.tasks {
             undo::restore_nice(restore, report);
         }
         if let Some(group) = &self.descendants {
             undo::restore_group(group, &self.tasks, report);
         }
-        if self.moved.is_empty() {
-            return;
-        }
-        // Only the processes that are still in this cgroup are moved back.
-        let here = Entry::Hold {
-            folder: folder_of(group),
-            inode: group.inode().unwrap_or(0),
-        };
-        let entries = [&[here], &self.moved[..]].concat();
-        undo::undo_entries(&entries, report);
     }
 
     /// Returns the data to put the files back as they were before the cgroup was in a group for the
@@ -173,8 +139,13 @@ impl Foreign {
             let is_known =
                 |known: &TrackedFile| file.ours.last().is_some_and(|it| **it == *known.ours);
             let is_left = read_text(&file.path).is_ok_and(|now| file.ours.contains(&now));
-            if is_left && !self.values.get(&file.path).is_some_and(is_known) {
-                self.earlier.push(file);
+            if !is_left || self.values.get(&file.path).is_some_and(is_known) {
+                continue;
+            }
+            match self.earlier.iter_mut().find(|it| it.path == file.path) {
+                // The value that this attempt has found is of an earlier attempt, not of others.
+                Some(earlier) => earlier.ours.extend(file.ours),
+                None => self.earlier.push(file),
             }
         }
     }
@@ -184,21 +155,19 @@ impl Foreign {
         Entry::Released {
             paths: vec![folder_of(group)],
             tasks: self.tasks.iter().map(|restore| restore.task.tid).collect(),
-            processes: moved_pids(&self.moved).collect(),
         }
     }
 
-    /// Returns this state with the tasks and moved processes of `other`.
+    /// Returns this state with the tasks of `other`.
     pub fn with_tasks_of(mut self, other: &Self) -> Self {
         self.tasks.clone_from(&other.tasks);
         self.descendants.clone_from(&other.descendants);
-        self.moved.clone_from(&other.moved);
         self
     }
 
     pub fn undo(self, common: &Common, context: &mut Context, report: &mut UndoReport) {
         let group = &common.layout.top;
-        self.restore_tasks(group, report);
+        self.restore_tasks(report);
         let mut files = context.journal.take_all_late();
         let mut noted: Vec<Entry> = files.iter().map(|file| released(&file.path)).collect();
         files.extend(self.restores(group));

@@ -1,6 +1,6 @@
 //! A change of a foreign group's knobs: planned, recorded, made.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use plimsoll_cgroupfs::CpuGroup;
 
@@ -20,15 +20,7 @@ pub(in crate::cgroup) struct Known<'a> {
     pub values: &'a Values,
     pub tasks: &'a [TaskRestore],
     pub descendants: Option<&'a GroupRestore>,
-    pub moved: &'a [Entry],
     pub nice: Option<Nice>,
-}
-
-pub(super) fn moved_pids(moved: &[Entry]) -> impl Iterator<Item = i32> {
-    moved.iter().filter_map(|entry| match entry {
-        Entry::Move { pid, .. } => Some(*pid),
-        _ => None,
-    })
 }
 
 /// Change of knobs that is planned and not made yet.
@@ -87,17 +79,13 @@ impl Prepared {
             .descendants
             .map(|group| Lineage::new(group, known.tasks));
         lineage.iter_mut().for_each(Lineage::look);
-        let moved: HashSet<i32> = moved_pids(known.moved).collect();
         let processes = self.group.all_processes()?;
         for tid in processes.into_iter().flat_map(tasks::threads) {
             let Some((task, now)) = tasks::with_nice(tid)? else {
                 continue;
             };
             let restore = known_tasks.get(&task);
-            let inherited = || match &lineage {
-                Some(lineage) if !moved.contains(&tid) => lineage.inherited(tid, now),
-                _ => None,
-            };
+            let inherited = || lineage.as_ref()?.inherited(tid, now);
             let old = match restore {
                 Some(restore) => restore.old,
                 None => inherited().unwrap_or(now),
@@ -160,7 +148,6 @@ impl Prepared {
         self.afterwards.push(Entry::Released {
             paths: descendants.into_iter().collect(),
             tasks: back,
-            processes: Vec::new(),
         });
     }
 
@@ -194,7 +181,6 @@ impl Prepared {
         Entry::Released {
             paths: vec![folder_of(&self.group)],
             tasks: self.tasks.iter().map(|restore| restore.task.tid).collect(),
-            processes: Vec::new(),
         }
     }
 }

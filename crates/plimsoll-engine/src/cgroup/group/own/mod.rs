@@ -112,6 +112,12 @@ impl Own {
         }
     }
 
+    /// Returns whether processes are left in layouts that were replaced.
+    pub fn has_behind(&self) -> bool {
+        let mut tops = self.behind.iter().map(|layout| &layout.top);
+        tops.any(|top| top.all_processes().is_ok_and(|pids| !pids.is_empty()))
+    }
+
     /// Records changes before they are made.
     pub fn record(&mut self, entries: &[Entry]) -> Result<()> {
         self.journal.record(entries)

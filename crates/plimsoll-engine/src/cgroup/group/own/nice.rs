@@ -112,7 +112,6 @@ impl Own {
         let released = Entry::Released {
             paths: groups.iter().map(|group| group.processes.clone()).collect(),
             tasks: tasks.iter().map(|restore| restore.task.tid).collect(),
-            processes: Vec::new(),
         };
         self.journal.note(&[released])
     }

@@ -1,22 +1,6 @@
-//! Desired state of a group, and the promise to its members.
+//! Promise to the members of a group.
 
-use plimsoll_engine::group_policy::GroupPolicy;
 use plimsoll_engine::knobs::{Class, Knobs};
-
-#[derive(Debug, Clone)]
-pub struct Desired {
-    pub policy: GroupPolicy,
-    /// Promise to the group's members; `None`: it is not in force yet, or others have interfered,
-    /// or a change has failed half-way.
-    pub promised: Option<Promise>,
-    /// Whether the owner was told of the group.
-    pub is_known: bool,
-    /// Whether the group may not yield to headroom yet, because its change has failed.
-    pub is_doubtful: bool,
-    /// Whether others have changed something of the group, which is respected until knobs are
-    /// applied again.
-    pub is_respected: bool,
-}
 
 /// Some limit: the grants of the headroom controller depend on the machine's past.
 const HEADROOM_PPM: u64 = u64::MAX;
@@ -29,12 +13,12 @@ pub struct Promise {
 }
 
 impl Promise {
-    /// Creates the promise for knobs. `has_demand`: the machine demands headroom.
-    pub fn of(knobs: &Knobs, has_demand: bool) -> Self {
+    /// Creates the promise for knobs. `yields`: a batch group yields to headroom.
+    pub fn of(knobs: &Knobs, yields: bool) -> Self {
+        let is_idle = knobs.class == Some(Class::Batch);
         let quota = knobs.quota.and_then(|quota| quota.rate_ppm());
         let cap = knobs.cap.map(|cap| u64::from(cap.permille) * 1_000);
-        let is_idle = knobs.class == Some(Class::Batch);
-        let headroom = (is_idle && has_demand).then_some(HEADROOM_PPM);
+        let headroom = (is_idle && yields).then_some(HEADROOM_PPM);
         Self {
             rate_max_ppm: [quota, cap, headroom].into_iter().flatten().min(),
             is_idle,

@@ -5,6 +5,7 @@ mod counts;
 mod others;
 mod owner;
 mod promise;
+mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -12,24 +13,54 @@ use std::sync::Arc;
 
 use plimsoll_cgroupfs::simulated::{self, MOUNT, Watch};
 use plimsoll_cgroupfs::{Hierarchy, Version};
-use plimsoll_engine::cgroup::CgroupEnforcer;
-use plimsoll_engine::group_policy::Selector;
+use plimsoll_daemon::service::Service;
 use plimsoll_engine::runtime::RuntimeFolder;
 
 pub use counts::Counts;
-pub use owner::machine_policy;
-use promise::Desired;
+use promise::Promise;
+use wanted::Wanted;
 
 use crate::chance::Chance;
 use crate::shadow::Shadow;
 
 const RUNTIME: &str = "/simulated/run/plimsoll";
+const CONFIG: &str = "/simulated/etc/plimsoll.toml";
 /// Cgroups that others make; a parent comes before its children.
 const FOREIGN: [&str; 6] = ["a", "a/b", "a/b/c", "d", "e", "e/f"];
-/// Names of groups of commands and of processes.
+/// Names of groups of commands.
 const OWN: [&str; 3] = ["one", "two", "three"];
 /// Bound of the numbers of processes.
 const PIDS: i32 = 40;
+
+/// Promise of a group that `show` has shown.
+#[derive(Debug, Default)]
+struct Kept {
+    /// `None`: nothing is in force yet, or others have interfered, or a change has failed half-way.
+    promise: Option<Promise>,
+    /// Whether others have changed a file of the group, which stays until knobs are applied again.
+    is_respected: bool,
+    /// Failure or loss, as `show` shows it.
+    problem: Option<String>,
+}
+
+/// Reasons for which the kernel, or its rules, cannot have what is wanted.
+const REFUSALS: [&str; 6] = [
+    // Until the group of a process that has ended does.
+    "no such process",
+    "a group of Plimsoll's own can have both",
+    // v1: a cgroup inside has more than the headroom leaves.
+    ": Invalid argument",
+    "would make it threaded",
+    "is not kept from it",
+    "a cgroup may have no more than the one around it",
+];
+
+impl Kept {
+    fn is_refused(&self) -> bool {
+        let problem = self.problem.as_deref().unwrap_or_default();
+        REFUSALS.iter().any(|refusal| problem.contains(refusal))
+    }
+}
 
 pub struct World {
     chance: Chance,
@@ -37,24 +68,26 @@ pub struct World {
     hierarchy: Arc<Hierarchy>,
     runtime: RuntimeFolder,
     /// The owner; `None`: it was killed.
-    owner: Option<CgroupEnforcer>,
-    desired_groups: BTreeMap<String, Desired>,
-    /// Whether headroom is demanded of all batch groups.
-    has_demand: bool,
-    /// Group to which a process, or one that it descends from, was moved.
+    owner: Option<Service>,
+    /// Index of the configuration on the disk; `None`: the owner has no file.
+    config: Option<usize>,
+    wanted: Wanted,
+    kept: BTreeMap<String, Kept>,
+    /// Whether headroom was demanded when the owner was last observed.
+    had_demand: bool,
+    /// Group of commands to which a process, or one that it descends from, belongs.
     members: BTreeMap<i32, String>,
-    /// Processes that were moved to a foreign cgroup: they may be moved out of any again.
-    guests: BTreeSet<i32>,
+    /// Processes that were in a group of commands once, or are requested to be: the owner may move
+    /// them out of foreign cgroups.
+    movable: BTreeSet<i32>,
     shadow: Shadow,
-    /// Cgroups that were removed and made again while the owner was at work, and of which it was
-    /// not told yet.
-    remade: Vec<PathBuf>,
     /// Whether others have done something since the last clean stop that may keep a value from
     /// being put back.
     is_disturbed: bool,
-    /// Whether an owner has died half-way, or has left state of groups that no client requests any
-    /// more.
+    /// Whether a fault was injected since the last time that all groups were in force.
     is_half_done: bool,
+    /// Whether the file of the requests may lack some.
+    is_stale: bool,
     /// Whether others leave the files of cgroups alone.
     is_calm: bool,
     is_traced: bool,
@@ -69,18 +102,25 @@ impl World {
             hierarchy: Arc::new(Hierarchy::at_folder(Path::new(MOUNT), version)),
             runtime: RuntimeFolder::at(RUNTIME),
             owner: None,
-            desired_groups: BTreeMap::new(),
-            has_demand: true,
+            config: (!seed.is_multiple_of(5)).then_some(1),
+            wanted: Wanted::default(),
+            kept: BTreeMap::new(),
+            had_demand: false,
             members: BTreeMap::new(),
-            guests: BTreeSet::new(),
+            movable: BTreeSet::new(),
             shadow: Shadow::default(),
-            remade: Vec::new(),
             is_disturbed: false,
             is_half_done: false,
+            is_stale: false,
             is_calm: seed.is_multiple_of(4),
             is_traced,
             counts: Counts::default(),
         };
+        simulated::with(|kernel| match seed % 7 {
+            0 => kernel.events().room = 2,
+            1 => kernel.events().watches_max = 7,
+            _ => (),
+        });
         world.furnish();
         world.start();
         world
@@ -94,12 +134,11 @@ impl World {
                 let _ = kernel.others_write(Path::new("cgroup.subtree_control"), "+cpu");
             }
             for path in FOREIGN {
-                let _ = kernel.cgroups().create(Path::new(path));
+                let _ = kernel.others_create(Path::new(path));
             }
             // The owner itself.
-            kernel
-                .tasks()
-                .start_in(std::process::id().cast_signed(), Path::new(""));
+            let own = std::process::id().cast_signed();
+            kernel.tasks().start_in(own, Path::new(""));
             for pid in 2..8 {
                 kernel.tasks().start_in(pid, Path::new(""));
             }
@@ -124,23 +163,22 @@ impl World {
             0..8 => self.others_start(),
             8..16 => self.others_fork(),
             16..22 => self.others_end(),
-            22..39 if self.is_calm => self.retry(),
+            22..39 if self.is_calm => self.client_runs(),
             22..30 => self.others_write(),
             30..33 => self.others_move(),
             33..37 => self.others_make_or_remove(),
             37..39 => self.others_give_cpu(),
-            39..53 => self.client_adds(),
-            53..63 => self.client_changes(),
-            63..65 => self.demand_changes(),
-            65..71 => self.client_removes(),
-            71..77 => self.add_process(),
-            77..81 => self.look_after(),
-            81..88 => self.pass_time(),
+            39..49 => self.client_runs(),
+            49..63 => self.client_sets(),
+            63..67 => self.client_resets(),
+            67..71 => self.client_ends(),
+            71..73 => self.client_switches_burst(),
+            73..78 => self.operator_reloads(),
+            78..88 => self.pass_time(),
             88..94 => self.die(),
             94..96 => self.boot_or_stop(),
-            _ => self.retry(),
+            _ => self.settle(),
         }
-        self.tell_remade();
         let broken = simulated::with(|kernel| std::mem::take(&mut kernel.broken));
         self.tell(|| "done".to_owned());
         assert!(broken.is_empty(), "{broken:?}");
@@ -157,26 +195,16 @@ impl World {
         simulated::with(|kernel| kernel.cgroups().paths().map(Path::to_owned).collect())
     }
 
-    /// Registers the promises for a check at every write.
-    fn watch(&mut self) {
+    /// Registers the promises for a check at every write. A process that `leaves` a foreign cgroup
+    /// is promised nothing there.
+    fn watch(&mut self, promises: &BTreeMap<String, Promise>, leaves: &BTreeSet<i32>) {
         let mut watches = Vec::new();
         simulated::with(|kernel| {
-            for (name, desired) in &self.desired_groups {
-                let Some(promise) = desired.promised else {
-                    continue;
-                };
+            for (name, promise) in promises {
                 for (pid, task) in kernel.tasks().iter() {
-                    let is_member = match &desired.policy.selector {
-                        // A process that was moved to a cgroup below goes back to its old place,
-                        // and leaves this cgroup, too.
-                        Selector::Cgroup(path) => {
-                            let may_leave = match self.members.get(&pid) {
-                                Some(group) => group != name,
-                                None => self.guests.contains(&pid),
-                            };
-                            task.cgroup.starts_with(path) && !may_leave
-                        }
-                        Selector::Process(_) => self.members.get(&pid) == Some(name),
+                    let is_member = match name.strip_prefix('/') {
+                        Some(path) => task.cgroup.starts_with(path) && !leaves.contains(&pid),
+                        None => self.members.get(&pid) == Some(name),
                     };
                     if is_member {
                         watches.push(Watch {
@@ -191,9 +219,18 @@ impl World {
         });
     }
 
+    /// Returns the promises that hold while nothing changes.
+    fn promises(&self) -> BTreeMap<String, Promise> {
+        let kept = self.kept.iter();
+        kept.filter_map(|(name, kept)| Some((name.clone(), kept.promise?)))
+            .collect()
+    }
+
     /// Checks that all promises hold now, without any write.
     fn check_now(&mut self) {
-        self.watch();
+        let promises = self.promises();
+        self.watch(&promises, &BTreeSet::new());
+        self.tell(|| format!("promises: {promises:?}; members: {:?}", self.members));
         simulated::with(|kernel| {
             for watch in kernel.watches.clone() {
                 let rate_ppm = kernel.rate_ppm(watch.pid);

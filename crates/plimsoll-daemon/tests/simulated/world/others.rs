@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use plimsoll_cgroupfs::{Version, simulated};
-use plimsoll_engine::enforcer::Enforcer as _;
-use plimsoll_engine::group_policy::Selector;
 
-use super::{FOREIGN, PIDS, World};
+use super::wanted::shown;
+use super::{FOREIGN, Kept, PIDS, World};
 use crate::shadow::is_own;
 
 impl World {
@@ -44,7 +43,14 @@ impl World {
         if let (Some(parent), Some(pid)) = (parent, self.free_pid()) {
             self.tell(|| format!("{parent} forks {pid}"));
             simulated::with(|kernel| kernel.tasks().fork(parent, pid));
-            if let Some(group) = self.members.get(&parent).cloned() {
+            let place = simulated::with(|kernel| {
+                let task = kernel.tasks().get(pid);
+                task.map(|task| task.cgroup.clone())
+            });
+            // While no owner keeps the group, a child is in none.
+            if let Some(group) = self.members.get(&parent).cloned()
+                && place.is_some_and(|place| is_own(&place))
+            {
                 self.members.insert(pid, group);
             }
         }
@@ -55,7 +61,7 @@ impl World {
             self.tell(|| format!("{pid} ends"));
             simulated::with(|kernel| kernel.end(pid));
             self.members.remove(&pid);
-            self.guests.remove(&pid);
+            self.movable.remove(&pid);
         }
     }
 
@@ -86,6 +92,14 @@ impl World {
         let Some((file, text)) = self.chance.pick(texts) else {
             return;
         };
+        // The headroom controller writes the quotas of batch groups, and overwrites others' after a
+        // second at work.
+        let is_quota = file.starts_with("cpu.max") || file.starts_with("cpu.cfs");
+        let is_batch = |kept: &Kept| kept.promise.is_some_and(|promise| promise.is_idle);
+        let has_batch = self.kept.get(&shown(&path)).is_some_and(is_batch);
+        if is_quota && (is_own(&path) || has_batch) {
+            return;
+        }
         let below = path.join(file);
         let written = simulated::with(|kernel| kernel.others_write(&below, text));
         self.tell(|| format!("others write {}: {text}: {written:?}", below.display()));
@@ -98,19 +112,15 @@ impl World {
     }
 
     /// Suspends the promises of a cgroup that others have changed, until knobs are applied again.
-    pub(super) fn suspend_around(&mut self, path: &Path) {
-        if is_own(path) {
-            // The cgroup may be a parent of own groups: all promises are suspended.
-            for desired in self.desired_groups.values_mut() {
-                (desired.promised, desired.is_respected) = (None, true);
+    fn suspend_around(&mut self, path: &Path) {
+        let name = shown(path);
+        for (of, kept) in &mut self.kept {
+            // An own cgroup may be a parent of own groups.
+            let is_meant = *of == name || (is_own(path) && !of.starts_with('/'));
+            if is_meant {
+                (kept.promise, kept.is_respected) = (None, true);
             }
         }
-        for desired in self.desired_groups.values_mut() {
-            if matches!(&desired.policy.selector, Selector::Cgroup(held) if held == path) {
-                (desired.promised, desired.is_respected) = (None, true);
-            }
-        }
-        self.watch();
     }
 
     pub(super) fn others_move(&mut self) {
@@ -129,15 +139,7 @@ impl World {
             kernel.watches.retain(|watch| watch.pid != pid);
             let _ = kernel.others_write(&file, &pid.to_string());
         });
-        // A process that was moved to a foreign cgroup may come back there.
-        if self
-            .members
-            .get(&pid)
-            .is_some_and(|group| !group.starts_with('/'))
-        {
-            self.members.remove(&pid);
-        }
-        self.watch();
+        self.members.remove(&pid);
     }
 
     pub(super) fn others_make_or_remove(&mut self) {
@@ -147,7 +149,7 @@ impl World {
         let path = Path::new(path);
         let is_there = simulated::with(|kernel| kernel.cgroups().inode(path).is_some());
         if !is_there {
-            let made = simulated::with(|kernel| kernel.cgroups().create(path));
+            let made = simulated::with(|kernel| kernel.others_create(path));
             self.tell(|| format!("others make /{}: {made:?}", path.display()));
             self.shadow.renew(path);
             return;
@@ -158,23 +160,19 @@ impl World {
             return;
         }
         self.shadow.forget(path);
-        // A watch of cgroups tells the owner, which forgets the group; perhaps after another cgroup
-        // has the path.
+        self.kept.remove(&shown(path));
         if self.chance.once_in(2) {
-            let made = simulated::with(|kernel| kernel.cgroups().create(path));
+            let made = simulated::with(|kernel| kernel.others_create(path));
             self.tell(|| format!("and make it again: {made:?}"));
             self.shadow.renew(path);
         }
-        self.tell_removed(path);
+        self.observe_sometimes();
     }
 
-    /// Tells the owner that a cgroup has gone.
-    fn tell_removed(&mut self, path: &Path) {
-        let name = format!("/{}", path.display());
-        if let Some(desired) = self.desired_groups.remove(&name)
-            && desired.is_known
-        {
-            let _ = self.ask_owner(|owner| owner.remove(&name));
+    /// Lets the owner look, or not yet.
+    fn observe_sometimes(&mut self) {
+        if self.chance.once_in(2) {
+            self.observe();
         }
     }
 
@@ -186,14 +184,7 @@ impl World {
             self.counts.remade_within += 1;
             self.is_half_done = true;
             self.shadow.renew_with_defaults(&path);
-            self.remade.push(path);
-        }
-    }
-
-    /// Tells the owner of the cgroups that were made again while it was at work.
-    pub(super) fn tell_remade(&mut self) {
-        for path in std::mem::take(&mut self.remade) {
-            self.tell_removed(&path);
+            self.kept.remove(&shown(&path));
         }
     }
 
@@ -209,7 +200,7 @@ impl World {
         // Others know that values vanish when they switch the controller off, and groups of ours
         // vanish with it.
         let is_used = text == "-cpu";
-        if is_used && !self.desired_groups.is_empty() {
+        if is_used && (!self.kept.is_empty() || !self.wanted.groups().is_empty()) {
             return;
         }
         let below = path.join("cgroup.subtree_control");

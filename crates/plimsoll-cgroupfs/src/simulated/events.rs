@@ -1,0 +1,146 @@
+//! Events of folders, as inotify reports them.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io;
+use std::path::Path;
+
+use super::error;
+use crate::entry::{Event, Interest, WatchId};
+
+#[derive(Debug)]
+struct Queue {
+    interest: Interest,
+    /// Numbers of the watches, by the inode of their folder.
+    watches: BTreeMap<u64, u64>,
+    ready: Vec<Event>,
+}
+
+#[derive(Debug)]
+pub struct Events {
+    queues: BTreeMap<usize, Queue>,
+    nr_queues: usize,
+    nr_watches: u64,
+    /// Number of events for which a queue has room; one more and it runs over.
+    pub room: usize,
+    /// Number of watches that all queues may have.
+    pub watches_max: usize,
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        Self {
+            queues: BTreeMap::new(),
+            nr_queues: 0,
+            nr_watches: 0,
+            room: usize::MAX,
+            watches_max: usize::MAX,
+        }
+    }
+}
+
+impl Queue {
+    fn push(&mut self, event: Event, room: usize) {
+        // The kernel merges an event with an equal one before it.
+        if self.ready.last() == Some(&event) {
+            return;
+        }
+        if self.ready.len() < room {
+            self.ready.push(event);
+        } else if self.ready.last() != Some(&Event::Lost) {
+            self.ready.push(Event::Lost);
+        }
+    }
+}
+
+impl Events {
+    pub(crate) fn begin_queue(&mut self, interest: Interest) -> usize {
+        self.nr_queues += 1;
+        let queue = Queue {
+            interest,
+            watches: BTreeMap::new(),
+            ready: Vec::new(),
+        };
+        self.queues.insert(self.nr_queues, queue);
+        self.nr_queues
+    }
+
+    pub(super) fn end_queue(&mut self, number: usize) {
+        self.queues.remove(&number);
+    }
+
+    pub(super) fn watch(&mut self, number: usize, inode: u64) -> io::Result<WatchId> {
+        let nr_used: usize = self.queues.values().map(|queue| queue.watches.len()).sum();
+        let queue = self.queues.get_mut(&number).ok_or(error(libc::EBADF))?;
+        if let Some(watch) = queue.watches.get(&inode) {
+            return Ok(WatchId::simulated(*watch));
+        }
+        if nr_used >= self.watches_max {
+            return Err(error(libc::ENOSPC));
+        }
+        self.nr_watches += 1;
+        queue.watches.insert(inode, self.nr_watches);
+        Ok(WatchId::simulated(self.nr_watches))
+    }
+
+    pub(crate) fn forget(&mut self, number: usize, watch: u64) {
+        let room = self.room;
+        if let Some(queue) = self.queues.get_mut(&number) {
+            let before = queue.watches.len();
+            queue.watches.retain(|_, other| *other != watch);
+            if queue.watches.len() < before {
+                queue.push(Event::Ended(WatchId::simulated(watch)), room);
+            }
+        }
+    }
+
+    pub(crate) fn take(&mut self, number: usize) -> Vec<Event> {
+        let queue = self.queues.get_mut(&number);
+        queue.map_or_else(Vec::new, |queue| std::mem::take(&mut queue.ready))
+    }
+
+    /// Reports an event to the queues of one interest that watch a folder.
+    fn tell(&mut self, interest: Interest, inode: u64, event: impl Fn(WatchId) -> Event) {
+        for queue in self.queues.values_mut() {
+            if queue.interest == interest
+                && let Some(watch) = queue.watches.get(&inode)
+            {
+                queue.push(event(WatchId::simulated(*watch)), self.room);
+            }
+        }
+    }
+
+    pub(super) fn came(&mut self, parent: u64, name: &OsStr) {
+        self.tell(Interest::Folders, parent, |watch| {
+            Event::Came(watch, name.to_owned())
+        });
+    }
+
+    pub(super) fn went(&mut self, parent: u64, inode: u64, name: &OsStr) {
+        let went = |events: &mut Self| {
+            events.tell(Interest::Folders, parent, |watch| {
+                Event::Went(watch, name.to_owned())
+            });
+        };
+        // The kernel may report the two in either order.
+        let is_told_first = inode.is_multiple_of(2);
+        if is_told_first {
+            went(self);
+        }
+        for queue in self.queues.values_mut() {
+            if let Some(watch) = queue.watches.remove(&inode) {
+                queue.push(Event::Ended(WatchId::simulated(watch)), self.room);
+            }
+        }
+        if !is_told_first {
+            went(self);
+        }
+    }
+
+    pub(super) fn written(&mut self, folder: u64, file: &Path) {
+        let name = file.file_name().unwrap_or_default();
+        self.tell(Interest::Writes, folder, |watch| {
+            Event::Written(watch, name.to_owned())
+        });
+    }
+}

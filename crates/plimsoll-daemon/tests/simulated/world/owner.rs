@@ -1,0 +1,602 @@
+//! Start, work, stop and death of owners.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use plimsoll_cgroupfs::Hierarchy;
+use plimsoll_cgroupfs::os;
+use plimsoll_cgroupfs::simulated::{self, Killed, MOUNT, Write};
+use plimsoll_daemon::config::EnforcerWanted;
+use plimsoll_daemon::control::protocol::{Answer, Request};
+use plimsoll_daemon::log::{Log, Priority};
+use plimsoll_daemon::service::{Enforcing, Options, Service, Starter, TakeGuard};
+use plimsoll_daemon::state::{Group, State};
+use plimsoll_engine::Result;
+use plimsoll_engine::cgroup::CgroupEnforcer;
+use plimsoll_engine::knobs::Knobs;
+use plimsoll_engine::runtime::RuntimeFolder;
+use plimsoll_engine::undo::UndoReport;
+
+use super::promise::Promise;
+use super::wanted::{CONFIGS, GOOD, Wanted, without_headroom};
+use super::{CONFIG, FOREIGN, Kept, RUNTIME, World};
+use crate::shadow::is_own;
+
+/// Bound of the delay of a retry.
+const RETRY_MAX: Duration = Duration::from_secs(60);
+
+/// Starts enforcers of stock kernels; there is no guard.
+struct Stock {
+    hierarchy: Arc<Hierarchy>,
+    runtime: RuntimeFolder,
+}
+
+impl Starter for Stock {
+    fn attach_guard(&self, take: TakeGuard) {
+        take(Err("no BPF".into()));
+    }
+
+    fn start(&mut self, _: EnforcerWanted) -> Result<Enforcing> {
+        let (enforcer, left_behind) = CgroupEnforcer::adopting(&self.hierarchy, &self.runtime)?;
+        Ok(Enforcing {
+            enforcer: Box::new(enforcer),
+            is_scheduled: false,
+            left_behind,
+            after_adoption: None,
+        })
+    }
+
+    fn start_for_any(&mut self) -> Result<Enforcing> {
+        self.start(EnforcerWanted::Auto)
+    }
+
+    fn choose(&self, _: EnforcerWanted) -> Result<bool> {
+        Ok(false)
+    }
+}
+
+impl World {
+    /// Injects a fault into the owner's next actions.
+    pub(super) fn risk(&mut self) {
+        let after = self.chance.below(40);
+        let write = if self.chance.once_in(2) {
+            Write::Kernel
+        } else {
+            Write::Disk
+        };
+        let errors = [Errno::EINVAL, Errno::EBUSY, Errno::ENOMEM, Errno::EIO];
+        let number = self.chance.pick(&errors).map(|errno| errno as i32);
+        let kind = self.chance.below(12);
+        simulated::with(|kernel| match kind {
+            0 | 1 => kernel.faults.death_in = Some(after),
+            2 => {
+                kernel.faults.death_in = Some(after);
+                kernel.faults.is_panic = true;
+            }
+            3 => kernel.faults.refusal_in = number.map(|number| (write, after, number)),
+            4 => kernel.faults.disk_is_full = true,
+            _ => (),
+        });
+        // An entry may be missing from the journal, or a value not put back.
+        self.is_half_done |= kind < 5;
+        self.is_stale |= kind == 3 || kind == 4;
+        if !self.is_calm && self.chance.once_in(4) {
+            let path = self.chance.pick(&FOREIGN);
+            let after = self.chance.below(60);
+            simulated::with(|kernel| kernel.faults.remade_in = path.map(|path| (after, path)));
+        }
+    }
+
+    /// Lets the owner, or one that starts, do something after which `next` may be wanted. Returns
+    /// `None` if it dies.
+    fn guarded<R>(
+        &mut self,
+        next: &Wanted,
+        act: impl FnOnce(&mut Option<Service>) -> R,
+    ) -> Option<R> {
+        let (before, after) = (self.wanted.groups(), next.groups());
+        // A command may turn out to have ended.
+        let demands = [&self.wanted, next].map(|wanted| {
+            let running = wanted.without_commands(|name| !self.has_members(name));
+            [wanted.demands_headroom(), running.demands_headroom()]
+        });
+        let mut demands = demands.iter().flatten();
+        let is_steady = demands.all(|demand| *demand == self.had_demand);
+        let mut promises = BTreeMap::new();
+        for (name, kept) in &self.kept {
+            let both = before.get(name).zip(after.get(name));
+            if let (Some(promise), Some((before, after))) = (kept.promise, both) {
+                let promise = match before == after {
+                    true => promise,
+                    false => promise.weaker(Promise::of(after, false)),
+                };
+                let promise = if is_steady {
+                    promise
+                } else {
+                    promise.without_headroom()
+                };
+                promises.insert(name.clone(), promise);
+            }
+        }
+        self.movable.extend(self.members.keys());
+        let leaves = self
+            .movable
+            .iter()
+            .flat_map(|pid| self.tree_of(*pid))
+            .collect();
+        self.watch(&promises, &leaves);
+        // Also where the owner dies half-way.
+        for (name, kept) in &mut self.kept {
+            kept.promise = promises.get(name).copied();
+        }
+        let mut owner = self.owner.take();
+        let done = catch_unwind(AssertUnwindSafe(|| act(&mut owner)));
+        let answer = match done {
+            Ok(answer) => {
+                self.owner = owner;
+                Some(answer)
+            }
+            Err(payload) if payload.is::<Killed>() => {
+                self.counts.deaths_within += 1;
+                self.counts.panics += u64::from(simulated::with(|kernel| kernel.faults.is_panic));
+                self.tell(|| "the owner dies".to_owned());
+                // No undo in any `drop`, be it dead or panicking.
+                drop(owner);
+                self.is_half_done = true;
+                None
+            }
+            Err(payload) => resume_unwind(payload),
+        };
+        simulated::with(|kernel| {
+            kernel.revive();
+            kernel.handles.clear();
+        });
+        self.note_remade();
+        answer
+    }
+
+    /// Lets the owner do a turn, in which it answers a request, if any. `next` is wanted if the
+    /// request is granted. Returns `None` if there is no owner, or it dies.
+    pub(super) fn turn(
+        &mut self,
+        request: Option<Request>,
+        pid: Option<i32>,
+        next: &Wanted,
+    ) -> Option<Option<Answer>> {
+        self.owner.as_ref()?;
+        self.movable.extend(pid);
+        let answer = self.guarded(next, |owner| {
+            let service = owner.as_mut().expect("there is one");
+            let receiver = request.and_then(|request| {
+                let handle = pid.map(|pid| {
+                    let file = std::fs::File::open("/dev/null").expect("every system has it");
+                    let handle: std::os::fd::OwnedFd = file.into();
+                    use std::os::fd::AsRawFd as _;
+                    let number = handle.as_raw_fd();
+                    simulated::with(|kernel| kernel.handles.insert(number, pid));
+                    handle
+                });
+                service.handle().ask(request, handle)
+            });
+            service.turn();
+            receiver.map(|receiver| receiver.try_recv().expect("a turn answers all"))
+        });
+        if answer.is_none() {
+            self.read_requests(next);
+        }
+        answer
+    }
+
+    /// Returns a process and its descendants.
+    fn tree_of(&self, pid: i32) -> Vec<i32> {
+        let mut tree = vec![pid];
+        let mut next = 0;
+        while let Some(pid) = tree.get(next).copied() {
+            tree.extend(simulated::with(|kernel| kernel.tasks().children(pid)));
+            next += 1;
+        }
+        tree
+    }
+
+    fn requests_on_disk(&self) -> Option<String> {
+        let path = Path::new(RUNTIME).join("requested.json");
+        simulated::with(|kernel| kernel.disk().text(&path))
+    }
+
+    /// Reads the requests that a dead owner has left. Those are what the next one knows.
+    fn read_requests(&mut self, next: &Wanted) {
+        let text = self.requests_on_disk();
+        let read = Wanted::read(self.wanted.config, text.as_deref());
+        let is_known = |read: &Wanted| {
+            let of = |wanted: &Wanted| (wanted.sets.clone(), wanted.commands.clone());
+            of(read) == of(&self.wanted) || of(read) == of(next)
+        };
+        // A command may have ended meanwhile.
+        let is_told = is_known(&read)
+            || read.commands.keys().all(|name| {
+                next.commands.contains_key(name) || self.wanted.commands.contains_key(name)
+            });
+        assert!(
+            is_told || self.is_stale,
+            "{read:?} is not {:?}",
+            self.wanted
+        );
+        self.wanted = read;
+        let groups = self.wanted.groups();
+        for (name, kept) in &mut self.kept {
+            // The next owner applies the knobs of the file.
+            let wanted = groups
+                .get(name)
+                .map(|knobs| Promise::of(knobs, self.had_demand));
+            let both = kept.promise.zip(wanted);
+            kept.promise = both.map(|(promise, wanted)| promise.weaker(wanted));
+        }
+    }
+
+    /// Has the owner follow all events and show its groups, and compares them with the wanted ones.
+    pub(super) fn observe(&mut self) {
+        let wanted = self.wanted.clone();
+        if self.is_blind() {
+            // Until a second has passed, the owner may know a cgroup that is gone.
+            simulated::with(|kernel| kernel.pass(Duration::from_secs(1)));
+        }
+        // `show` shows the state before the changes that other events of its turn lead to.
+        self.turn(None, None, &wanted);
+        let request = Request::Show {
+            target: None,
+            details: false,
+        };
+        let Some(Some(Answer::State(state))) = self.turn(Some(request), None, &wanted) else {
+            assert!(self.owner.is_none(), "the owner does not answer");
+            return;
+        };
+        if self.is_calm {
+            assert_eq!(state.daemon.counters.foreign_changes, 0, "the owner's own");
+        }
+        self.counts.events_lost += state.daemon.counters.events_lost.min(1);
+        self.compare(&state);
+    }
+
+    /// Whether the kernel has too few watches.
+    pub(super) fn is_blind(&self) -> bool {
+        simulated::with(|kernel| kernel.events().watches_max < usize::MAX)
+    }
+
+    fn compare(&mut self, state: &State) {
+        let is_blind = self.is_blind();
+        let wanted = self.wanted.groups();
+        let shown: BTreeMap<&String, &Group> = state
+            .groups
+            .iter()
+            .map(|group| (&group.name, group))
+            .collect();
+        for name in wanted.keys() {
+            let is_shown = shown.contains_key(name);
+            if name.starts_with('/') {
+                assert!(is_shown || is_blind, "{name} is not shown");
+            } else if !is_shown {
+                let member = self.members.iter().find(|(_, group)| *group == name);
+                assert!(
+                    member.is_none() || self.is_stale,
+                    "{name} is gone: {member:?} lives"
+                );
+                self.wanted.commands.remove(name);
+                self.members.retain(|_, group| group != name);
+            }
+        }
+        for (name, group) in &shown {
+            let Some(knobs) = wanted.get(*name) else {
+                assert!(is_blind && name.starts_with('/'), "{name} is not wanted");
+                continue;
+            };
+            self.compare_group(group, knobs);
+        }
+        self.had_demand = self.wanted.demands_headroom();
+        self.kept.retain(|name, _| shown.contains_key(name));
+        self.members.retain(|_, group| shown.contains_key(group));
+        self.check_now();
+    }
+
+    fn compare_group(&mut self, group: &Group, knobs: &Knobs) {
+        let name = &group.name;
+        let kept = self.kept.entry(name.clone()).or_default();
+        kept.problem = group.problem.clone();
+        if group.problem.is_some() || group.statistics.is_none() {
+            self.counts.failing += 1;
+            let wanted = Promise::of(knobs, false);
+            kept.promise = kept.promise.map(|promise| promise.weaker(wanted));
+            return;
+        }
+        self.counts.in_force += 1;
+        let shown = without_headroom(&group.knobs);
+        assert_eq!(shown, without_headroom(knobs), "{name}");
+        kept.promise =
+            (!kept.is_respected).then(|| Promise::of(knobs, group.knobs.headroom.is_some()));
+        if !name.starts_with('/') {
+            let place = Path::new(group.cgroup.trim_start_matches('/'));
+            simulated::with(|kernel| {
+                for (pid, task) in kernel.tasks().iter() {
+                    if task.cgroup.starts_with(place) {
+                        self.members.insert(pid, name.clone());
+                    }
+                }
+            });
+        }
+    }
+
+    /// Kills the owner, or starts the next one.
+    pub(super) fn die(&mut self) {
+        if self.owner.is_none() {
+            return self.start();
+        }
+        self.tell(|| "the owner is killed".to_owned());
+        self.counts.deaths += 1;
+        let wanted = self.wanted.clone();
+        let was_half_done = self.is_half_done;
+        simulated::with(|kernel| kernel.faults.death_in = Some(0));
+        // The first write of a killed owner is its last.
+        let ended = self.guarded(&wanted, |owner| {
+            let _dies = owner.take();
+            let _ = os::create_folder(&Path::new(MOUNT).join("never"));
+        });
+        assert!(ended.is_none());
+        // It was between two turns.
+        self.is_half_done = was_half_done;
+        self.read_requests(&wanted);
+        self.check_now();
+    }
+
+    /// Starts an owner, which takes over the groups that an earlier one has left.
+    pub(super) fn start(&mut self) {
+        if self.config == Some(GOOD) {
+            self.refuse_to_start();
+            self.config = Some(0);
+        }
+        self.write_config();
+        self.risk();
+        self.try_start();
+    }
+
+    /// Checks that an owner with a mistake in its file changes nothing.
+    fn refuse_to_start(&mut self) {
+        self.write_config();
+        let before = simulated::with(|kernel| kernel.nr_kernel_writes());
+        let started = Service::start(self.options());
+        assert!(started.is_err(), "a mistake is not noticed");
+        let after = simulated::with(|kernel| kernel.nr_kernel_writes());
+        assert_eq!(after, before, "after a mistake");
+        self.check_now();
+    }
+
+    fn options(&self) -> Options {
+        let log = match self.is_traced {
+            true => Log::new(Priority::Debug),
+            false => Log::silent(),
+        };
+        Options {
+            config: self.config.map(|_| CONFIG.into()),
+            runtime: self.runtime.clone(),
+            hierarchy: Arc::clone(&self.hierarchy),
+            starter: Box::new(Stock {
+                hierarchy: Arc::clone(&self.hierarchy),
+                runtime: self.runtime.clone(),
+            }),
+            heartbeat: None,
+            log: Arc::new(log),
+        }
+    }
+
+    pub(super) fn write_config(&mut self) {
+        let text = self.config.map(|config| CONFIGS[config].text());
+        simulated::with(|kernel| {
+            if let Some(text) = text {
+                kernel.disk().others_write(Path::new(CONFIG), &text);
+            }
+        });
+    }
+
+    fn try_start(&mut self) {
+        let are_in_force = |kept: &BTreeMap<String, Kept>| {
+            let mut kept = kept.values();
+            kept.len() > 0 && kept.all(|kept| kept.promise.is_some())
+        };
+        let is_quiet = !self.is_half_done && !self.is_disturbed && are_in_force(&self.kept);
+        let before = simulated::with(|kernel| kernel.nr_kernel_writes());
+        let names: Vec<String> = self.kept.keys().cloned().collect();
+        let (places, nr_remade) = (self.task_places(), self.counts.remade_within);
+        let next = Wanted {
+            config: self.config,
+            ..self.wanted.clone()
+        };
+        let is_same = next == self.wanted;
+        let options = self.options();
+        self.tell(|| "an owner starts".to_owned());
+        let started = self.guarded(&next, |owner| {
+            Service::start(options)
+                .map(|service| *owner = Some(service))
+                .map_err(|error| error.to_string())
+        });
+        self.tell(|| format!("an owner starts: {started:?}"));
+        self.wanted = next;
+        if !matches!(started, Some(Ok(()))) {
+            let wanted = self.wanted.clone();
+            self.read_requests(&wanted);
+            return;
+        }
+        let writes = simulated::with(|kernel| kernel.nr_kernel_writes()) - before;
+        self.is_half_done = false;
+        self.observe();
+        let is_plain = |knobs: &Knobs| knobs.soft_cap.is_none() && knobs.nice.is_none();
+        let groups = self.wanted.groups();
+        if is_quiet
+            && is_same
+            && self.owner.is_some()
+            && groups.values().all(is_plain)
+            && self.kept.keys().eq(&names)
+            && self.task_places() == places
+            && self.counts.remade_within == nr_remade
+            && are_in_force(&self.kept)
+        {
+            assert_eq!(writes, 0, "the same values are written again");
+            self.counts.adopted_without_a_write += 1;
+        }
+    }
+
+    /// The cgroup of each process.
+    fn task_places(&self) -> Vec<(i32, PathBuf)> {
+        simulated::with(|kernel| {
+            let tasks = kernel.tasks().iter();
+            tasks
+                .map(|(pid, task)| (pid, task.cgroup.clone()))
+                .collect()
+        })
+    }
+
+    pub(super) fn pass_time(&mut self) {
+        let longest = if self.chance.once_in(5) { 3_000 } else { 300 };
+        let time = Duration::from_millis(self.chance.below(longest));
+        let busy = self.chance.pick(&self.cgroups());
+        simulated::with(|kernel| {
+            kernel.pass(time);
+            if let Some(path) = busy {
+                kernel.cgroups().use_cpu(&path, 80_000);
+            }
+        });
+        self.tell(|| "time passes".to_owned());
+        if self.owner.is_some() {
+            self.risk();
+        }
+        let wanted = self.wanted.clone();
+        self.turn(None, None, &wanted);
+        self.observe();
+    }
+
+    /// Lets the owner work for some time without faults: then all that can be in force is.
+    pub(super) fn settle(&mut self) {
+        if self.owner.is_none() {
+            self.write_config();
+            if self.config == Some(GOOD) {
+                return;
+            }
+            self.try_start();
+        }
+        self.tell(|| "all is quiet for a while".to_owned());
+        for time in [RETRY_MAX, Duration::from_secs(1), Duration::from_secs(1)] {
+            simulated::with(|kernel| kernel.pass(time));
+            let wanted = self.wanted.clone();
+            self.turn(None, None, &wanted);
+        }
+        if self.wanted.config().enforces() {
+            self.kept
+                .values_mut()
+                .for_each(|kept| kept.is_respected = false);
+        }
+        if self.owner.is_some() {
+            (self.is_stale, self.is_half_done) = (false, false);
+        }
+        self.observe();
+        if self.is_calm && self.owner.is_some() {
+            let mut failing = self.kept.iter().filter(|(_, kept)| kept.promise.is_none());
+            let odd = failing.find(|(_, kept)| !kept.is_refused());
+            assert!(odd.is_none(), "{odd:?} is not in force");
+        }
+    }
+
+    pub(super) fn boot_or_stop(&mut self) {
+        if self.chance.once_in(2) {
+            return self.stop();
+        }
+        self.tell(|| "boot".to_owned());
+        self.counts.boots += 1;
+        if self.owner.is_some() {
+            self.die();
+        }
+        simulated::with(|kernel| {
+            kernel.boot();
+            // The runtime folder is on a disk in memory; a journal may be elsewhere.
+            kernel
+                .disk()
+                .forget(&Path::new(RUNTIME).join("requested.json"));
+        });
+        self.wanted = Wanted::default();
+        self.kept.clear();
+        self.members.clear();
+        self.movable.clear();
+        self.furnish();
+        self.is_disturbed = false;
+        self.config = self.config.map(|_| 0);
+        self.start();
+        // Nothing in a journal of the boot before belongs to anybody now.
+        let differences = self.shadow.differences();
+        assert!(differences.is_empty(), "after a boot: {differences:?}");
+    }
+
+    /// Stops the owner cleanly, and checks that all is as others have left it.
+    pub fn stop(&mut self) {
+        let mut tries = 0;
+        while self.owner.is_none() {
+            tries += 1;
+            assert!(tries < 100, "no owner can be started any more");
+            self.start();
+        }
+        if self.config.is_none() {
+            // An owner without a file leaves the groups of its clients.
+            self.end_all_requests();
+        }
+        self.tell(|| "stop".to_owned());
+        self.kept.clear();
+        let wanted = self.wanted.clone();
+        let report = self.guarded(&wanted, |owner| {
+            let mut service = owner.take().expect("it was started");
+            service.handle().stop();
+            service.turn();
+            assert!(service.is_ending());
+            service.end()
+        });
+        let report = report.unwrap_or_default();
+        self.counts.stops += 1;
+        self.tell(|| format!("stopped: {report:?}"));
+        self.check_undone(&report);
+        self.is_disturbed = false;
+        self.start();
+    }
+
+    fn check_undone(&mut self, report: &UndoReport) {
+        let own: Vec<PathBuf> = self
+            .cgroups()
+            .into_iter()
+            .filter(|path| is_own(path))
+            .collect();
+        let differences = self.shadow.differences();
+        let files: Vec<PathBuf> = simulated::with(|kernel| {
+            kernel.disk().tidy();
+            let files = kernel.disk().paths().map(Path::to_owned);
+            let kept = [
+                Path::new(CONFIG),
+                &Path::new(RUNTIME).join("requested.json"),
+            ];
+            files
+                .filter(|path| !kept.contains(&path.as_path()))
+                .collect()
+        });
+        // An action of others may be in the way: then the report tells.
+        let is_told = self.is_disturbed && !report.problems.is_empty();
+        if is_told {
+            simulated::with(|kernel| {
+                files.iter().for_each(|path| kernel.disk().forget(path));
+                for path in own.iter().rev() {
+                    let _ = kernel.others_remove(path);
+                }
+            });
+        } else {
+            assert!(own.is_empty(), "left: {own:?} {report:?}");
+            assert!(differences.is_empty(), "{differences:?} {report:?}");
+            assert!(files.is_empty(), "left: {files:?} {report:?}");
+        }
+        self.shadow.take();
+    }
+}
