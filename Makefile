@@ -7,7 +7,7 @@ BIN := target/release/plimsoll
 SHELL_SCRIPTS := $(shell git grep -lIE '^\#!(/usr/bin/env bash|/bin/bash|/bin/sh)' 2>/dev/null)
 C_SOURCES := $(shell git ls-files 'policy/*.c' 'policy/*.h' 'vm/*.c' 'crates/*/src/bpf/*' 2>/dev/null)
 
-.PHONY: help build demo test test-kernel lint build-tests unit facts facts-here bpf proofs docs prove audit deny metrics-test systemd-test report soak seeds vm-selftest lab lab-full lab-compare lab-report lab-programs lab-measure bench-daemon install uninstall clean
+.PHONY: help build demo test test-kernel lint build-tests unit facts facts-here bpf proofs docs prove audit deny metrics-test systemd-test report seeds vm-selftest lab lab-full lab-compare lab-report lab-programs lab-measure bench-daemon install uninstall clean
 
 help:
 	@echo "make demo         see the main job on this machine, in about 80 seconds"
@@ -22,7 +22,7 @@ help:
 	@echo "make lab-full     the whole matrix; resumes after an interruption"
 	@echo "make lab-compare  measure again, and print what left its recorded band"
 	@echo "make lab-report   docs/results.md and other tables from the recorded results"
-	@echo "make audit        by hand: licences, Prometheus, browser, systemd, soak, random seeds"
+	@echo "make audit        by hand: licences, Prometheus, browser, systemd, random seeds"
 	@echo "make bench-daemon measure what the daemon costs and how soon it reacts"
 	@echo "parts of make test: $(GATE)"
 	@echo "parts of make audit: $(AUDIT)"
@@ -100,8 +100,8 @@ test-kernel:
 	@tools/can-test guests && tools/test-kernel || [[ $$? == 3 ]]
 
 # What no gate may depend on, one after the other: other projects' programs,
-# a browser, systemd, random choices, long runs.
-AUDIT := deny metrics-test report systemd-test vm-selftest prove seeds soak
+# a browser, systemd, random choices.
+AUDIT := deny metrics-test report systemd-test vm-selftest prove seeds
 audit:
 	@tools/parts $(AUDIT)
 
@@ -134,13 +134,9 @@ vm-selftest:
 	tools/install-deps vm
 	vm/selftest
 
-# The gate's random tests with other choices than the gate's.
+# The gate's random tests with other choices than the gate's, and a million steps of the owner.
 seeds:
-	PROPTEST_RNG_SEED=$$RANDOM PLIMSOLL_SEED=$$RANDOM $(MAKE) unit facts
-
-# The daemon on this machine, with every fault that can be had, for 20 minutes.
-soak:
-	bench/soak
+	PROPTEST_RNG_SEED=$$RANDOM PLIMSOLL_SEED=$$RANDOM PLIMSOLL_STEPS=1000000 $(MAKE) unit facts
 
 LAB_DIR := target/lab
 LAB := $(LAB_DIR)/plimsoll-lab

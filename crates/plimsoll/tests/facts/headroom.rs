@@ -3,7 +3,6 @@
 use crate::common::{Host, Running, nr_cpus, tasks_below, wait_until};
 use crate::foreign::policy;
 use crate::rig::shown;
-use nix::sys::signal::Signal;
 use plimsoll_cgroupfs::{CpuGroup, CpuMax, os};
 use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::enforcer::Enforcer;
@@ -33,25 +32,6 @@ fn sides(host: &Host, name: &str) -> Vec<String> {
         .collect()
 }
 
-/// Runtimes size themselves by the quota of the cgroup that their process is in.
-#[test]
-fn quota_of_the_controller_is_not_where_the_processes_are() {
-    let host = Host::new();
-    let side = start_side(&host, "side", "");
-    let group = host.batch("side");
-    assert!(group.read_cpu_max().unwrap().quota_usec.is_some());
-    let work = group.child("work");
-    assert!(!work.processes().unwrap().is_empty());
-    assert!(group.processes().unwrap().is_empty());
-    if host.is_v2() {
-        assert!(!work.cpu_file("cpu.max").exists());
-    } else {
-        assert_eq!(work.read_cpu_max().unwrap().quota_usec, None);
-    }
-    side.stop();
-    host.assert_clean();
-}
-
 /// Waits for the next update of a group's headroom controller.
 fn wait_until_controlled(host: &Host, name: &str) {
     let updates = || {
@@ -62,37 +42,6 @@ fn wait_until_controlled(host: &Host, name: &str) {
     wait_until("it is controlled", || {
         updates().is_some_and(|now| Some(now) > before)
     });
-}
-
-#[test]
-fn headroom_continues_after_stops_and_kills_of_runs_and_owner() {
-    let host = Host::new();
-    let first = start_side(&host, "first", "--weight 100");
-    let second = start_side(&host, "second", "--weight 300");
-    let groups = [host.batch("first"), host.batch("second")];
-    let both = || sides(&host, "second") == ["first", "second"];
-    wait_until("both are controlled", both);
-    first.send(Signal::SIGSTOP);
-    wait_until_controlled(&host, "second");
-    assert!(both());
-    first.kill_hard();
-    wait_until_controlled(&host, "second");
-    assert!(both());
-    host.kill_owner();
-    for group in &groups {
-        let quota = group.read_cpu_max().unwrap().quota_usec;
-        assert!(quota.is_some(), "what is limited stays limited");
-    }
-    host.run(["run", "--", "true"]).good();
-    wait_until("both are controlled again", both);
-    wait_until_controlled(&host, "second");
-    let orphans = groups[0].all_processes().unwrap();
-    second.stop();
-    for pid in orphans {
-        let pid = nix::unistd::Pid::from_raw(pid);
-        let _ = nix::sys::signal::kill(pid, Signal::SIGKILL);
-    }
-    wait_until("everything is as it was", || host.is_clean());
 }
 
 /// The policy of a machine with a headroom.

@@ -153,48 +153,6 @@ fn commands_that_start_at_once_have_one_owner() {
 }
 
 #[test]
-fn group_of_a_killed_client_stays_limited() {
-    let host = Host::new();
-    let running = start_job(&host);
-    let job = job_of(&host).unwrap();
-    running.kill_hard();
-    outlast_an_idle_owner();
-    assert_eq!(job_of(&host), Some(job));
-    assert_eq!(bandwidth_us(&host.normal("job")).0, 30_000);
-    assert_eq!(host.show("job")["statistics"]["processes"], 1);
-    send(job, Signal::SIGKILL);
-    wait_until("everything is as it was", || host.is_clean());
-}
-
-#[test]
-fn groups_of_a_killed_owner_stay_limited() {
-    let mut host = Host::new();
-    let foreign = host.group("foreign");
-    let target = format!("/{}", foreign.path().display());
-    let running = start_job(&host);
-    let job = job_of(&host).unwrap();
-    host.run(["set", &target, "--quota", "20ms/100ms"]).good();
-    for _ in 0..3 {
-        host.kill_owner();
-        assert_eq!(bandwidth_us(&host.normal("job")).0, 30_000);
-        assert_eq!(bandwidth_us(&foreign).0, 20_000);
-        assert_eq!(job_of(&host), Some(job));
-        // The next one adopts them.
-        host.run(["run", "--", "true"]).good();
-        assert_eq!(host.show("job")["subject"], "sleep 600");
-        assert_eq!(bandwidth_us(&host.normal("job")).0, 30_000);
-        assert_eq!(bandwidth_us(&foreign).0, 20_000);
-        assert_eq!(job_of(&host), Some(job));
-    }
-    // The end of the command ends the group, as usual.
-    assert_eq!(running.stop().code(), 128 + Signal::SIGTERM as i32);
-    assert!(!host.normal("job").exists());
-    host.run(["set", &target, "--reset"]).good();
-    assert_eq!(bandwidth_us(&foreign).0, -1);
-    host.assert_clean();
-}
-
-#[test]
 fn owner_started_from_a_group_leaves_it() {
     let host = Host::new();
     let folder = tempfile::tempdir().unwrap();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 
 use crate::common::{
-    Host, bandwidth_us, is_alive, knob, membership, task_ns, threads_of, wait_for, wait_until,
+    Host, bandwidth_us, is_alive, membership, task_ns, threads_of, wait_for, wait_until,
 };
 use crate::headroom::with_headroom;
 use nix::sys::signal::{Signal, kill};
@@ -303,20 +303,5 @@ fn a_full_or_missing_runtime_folder_stops_it_before_anything_is_changed() {
     assert_eq!(finished.code(), 125, "{finished:?}");
     std::fs::remove_dir(host.runtime().join("g.journal")).unwrap();
     assert!(Path::new(&host.runtime()).is_dir());
-    host.assert_clean();
-}
-
-#[test]
-fn idle_mark_of_batch_groups_is_removed_with_the_last_one() {
-    let host = Host::new();
-    let parent = host.base().child("plimsoll-batch");
-    let first = host.start(["run", "--class", "batch", "--", "sleep", "600"]);
-    wait_until("it is there", || knob(&parent, "cpu.idle") == "1");
-    let second = host.start(["run", "--class", "batch", "--", "sleep", "600"]);
-    wait_until("both are there", || parent.children().unwrap().len() == 2);
-    first.stop();
-    assert_eq!(knob(&parent, "cpu.idle"), "1");
-    second.stop();
-    assert!(!parent.exists());
     host.assert_clean();
 }

@@ -13,7 +13,6 @@ mod common;
 #[path = "../facts/daemon/rig.rs"]
 mod daemon_rig;
 #[allow(dead_code)]
-#[path = "../facts/faults/namespace.rs"]
 mod namespace;
 #[allow(dead_code)]
 #[path = "../scheduler/rig.rs"]

@@ -3,8 +3,8 @@
 use nix::sys::signal::Signal;
 use plimsoll_engine::knobs::Bandwidth;
 
-use crate::common::{Host, bandwidth_us, wait_until};
-use crate::rig::{Daemon, is_idle, of_cgroup, quota_us, rule, shown, wait_for_quota};
+use crate::common::{Host, wait_until};
+use crate::rig::{Daemon, of_cgroup, quota_us, rule, shown, wait_for_quota};
 
 #[test]
 fn sighup_and_reload_both_read_the_file_again() {
@@ -76,71 +76,6 @@ fn bad_file_is_reported_in_one_line_and_changes_nothing() {
     daemon.reload().good();
     assert_eq!(host.snapshot(), running);
     daemon.stop();
-}
-
-#[test]
-fn group_removed_from_the_file_is_undone_at_once() {
-    let mut host = Host::new();
-    let (web, jobs) = (host.group("web"), host.group("jobs"));
-    web.write_weight(250).unwrap();
-    let of = |name: &str, group, knobs: &str| rule(name, &of_cgroup(&shown(group)), knobs);
-    let kept = of("jobs", &jobs, "class = \"batch\"");
-    let all = of("web", &web, "quota = \"30ms/100ms\", weight = 500") + &kept;
-    let mut daemon = Daemon::start(&host, &all);
-    for _ in 0..2 {
-        assert_eq!((quota_us(&web), web.read_weight().unwrap()), (30_000, 500));
-        daemon.reload_with(&kept);
-        assert_eq!((quota_us(&web), web.read_weight().unwrap()), (-1, 250));
-        assert!(is_idle(&jobs), "what is in both files holds all the time");
-        daemon.reload_with(&all);
-    }
-    daemon.reload_with("");
-    assert!(daemon.names().is_empty());
-    assert_eq!((quota_us(&web), is_idle(&jobs)), (-1, false));
-    daemon.end();
-}
-
-#[test]
-fn bursts_are_off_while_the_file_disables_them() {
-    let mut host = Host::new();
-    let (web, kept, own) = (host.group("web"), host.group("kept"), host.normal("own"));
-    // A weight from before the daemon.
-    let before = Bandwidth::of("30ms/100ms".parse().unwrap(), Some("7ms".parse().unwrap()));
-    kept.write_cpu_max(&before.into()).unwrap();
-    let text = |top: &str| {
-        let of = |group, knobs: &str| (of_cgroup(&shown(group)), knobs.to_owned());
-        let (web, one) = of(&web, "quota = \"50ms/100ms\"\nburst = \"20ms\"");
-        let (kept, two) = of(&kept, "quota = \"40ms/100ms\"");
-        format!(
-            "{top}\n{}{}",
-            rule("web", &web, &one),
-            rule("kept", &kept, &two)
-        )
-    };
-    let daemon = Daemon::start(&host, &text(""));
-    let words = "run --name own --quota 50ms/100ms --burst 10ms -- sleep 600";
-    let run = host.start(words.split(' '));
-    wait_until("the command has its group", || {
-        own.exists() && daemon.names().contains(&"own".to_owned())
-    });
-    let bursts = || [&web, &kept, &own].map(|group| bandwidth_us(group).2);
-    assert_eq!(bursts(), [20_000, 7_000, 10_000]);
-    daemon.write(&text("burst-enabled = false"));
-    daemon.reload().good();
-    assert_eq!(bursts(), [0, 0, 0]);
-    let state = daemon.state();
-    assert!(state.daemon.burst_off);
-    let shown_web = daemon.group(&shown(&web)).unwrap();
-    assert_eq!(shown_web.knobs.burst, Some("20ms".parse().unwrap()));
-    let table = host.run(["show"]).good().stdout;
-    assert!(table.contains("bursts of all groups are off"), "{table}");
-    daemon.write(&text("burst-enabled = true"));
-    daemon.reload().good();
-    assert_eq!(bursts(), [20_000, 7_000, 10_000]);
-    assert!(!daemon.state().daemon.burst_off);
-    run.stop();
-    daemon.stop();
-    assert_eq!(bandwidth_us(&kept), (30_000, 100_000, 7_000));
 }
 
 mod v1_only {
