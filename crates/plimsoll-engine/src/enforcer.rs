@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 pub use crate::control::headroom::HeadroomControl;
 use crate::error::Result;
 use crate::group_policy::GroupPolicy;
-use crate::knobs::Knobs;
 use crate::machine_policy::MachinePolicy;
 use crate::undo::UndoReport;
 
@@ -236,17 +235,19 @@ pub trait Enforcer: Send {
         EnforcerKind::Cgroup
     }
 
-    /// Adds groups and applies their knobs, which the plan found enforceable. Each is added or
-    /// refused by itself; nothing is left of one that is refused.
-    fn add_all(&mut self, groups: &[(GroupPolicy, String)]) -> Vec<Result<()>>;
+    /// Puts groups into force with their knobs, which the plan found enforceable: new ones, those
+    /// that an earlier owner has left, and present ones, where values that others have written since
+    /// are overwritten. Each succeeds or fails by itself. Nothing is left of a new one that fails;
+    /// another one stays as it was, as far as the kernel lets it.
+    fn put_all(&mut self, groups: &[GroupPolicy]) -> Vec<Result<()>>;
 
-    /// Adds one group, as [`Enforcer::add_all`] adds many.
+    /// Puts one group into force, as [`Enforcer::put_all`] does many.
     ///
     /// # Errors
-    /// When the kernel refuses; then nothing is left of the group.
-    fn add(&mut self, group: &GroupPolicy, subject: &str) -> Result<()> {
-        let one = [(group.clone(), subject.to_owned())];
-        self.add_all(&one).into_iter().collect()
+    /// When the kernel refuses.
+    fn put(&mut self, group: &GroupPolicy) -> Result<()> {
+        let done = self.put_all(std::slice::from_ref(group));
+        done.into_iter().collect()
     }
 
     /// Moves a running process into a group. The process and its future children stay there until
@@ -264,8 +265,6 @@ pub trait Enforcer: Send {
 
     /// Returns the path of a group as shown in `/proc/PID/cgroup`.
     fn shown_path(&self, name: &str) -> Result<PathBuf>;
-
-    fn change(&mut self, name: &str, knobs: &Knobs) -> Result<()>;
 
     /// Sets the policy of the whole machine, again if it is the same as before: values that others
     /// have set since are overwritten. A bandwidth slice that is not asked for any more is put
@@ -289,12 +288,6 @@ pub trait Enforcer: Send {
     /// When the group is gone.
     fn audit(&mut self, _name: &str) -> Result<Vec<String>> {
         Ok(Vec::new())
-    }
-
-    /// Rewrites the kernel files of a group that have external changes, and clears the recorded
-    /// changes.
-    fn reapply(&mut self, _name: &str) -> Result<()> {
-        Ok(())
     }
 
     /// Does the work due by `now`. Returns the time of the next call; `None`: no work is pending.

@@ -26,11 +26,19 @@ pub enum Selector {
     Process(i32),
 }
 
+impl Selector {
+    pub fn is_foreign(&self) -> bool {
+        matches!(self, Self::Cgroup(_))
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupPolicy {
     /// Name: unique, and fit for a folder.
     pub name: String,
     pub selector: Selector,
+    /// The command, for people; empty for a foreign cgroup.
+    pub subject: String,
     pub knobs: Knobs,
     /// Whether the BPF scheduler enforces the knobs; else stock knobs do.
     pub is_scheduled: bool,

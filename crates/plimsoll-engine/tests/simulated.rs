@@ -43,10 +43,11 @@ fn processes_of_a_group_with_headroom_find_its_quota_or_none() {
             let policy = GroupPolicy {
                 name: "g".into(),
                 selector: Selector::Process(7),
+                subject: String::new(),
                 knobs: serde_json::from_str(knobs).unwrap(),
                 is_scheduled: false,
             };
-            enforcer.add(&policy, "").unwrap();
+            enforcer.put(&policy).unwrap();
             let place = simulated::with(|kernel| kernel.tasks().get(7).unwrap().cgroup.clone());
             let place = CpuGroup::at(&hierarchy, place);
             let found = match place.read_cpu_max() {
@@ -92,10 +93,11 @@ fn a_controller_that_would_make_a_cgroup_threaded_is_refused() {
         let policy = GroupPolicy {
             name: "/app/job1".into(),
             selector: Selector::Cgroup("app/job1".into()),
+            subject: String::new(),
             knobs,
             is_scheduled: false,
         };
-        let added = enforcer.add(&policy, "").map_err(|error| error.to_string());
+        let added = enforcer.put(&policy).map_err(|error| error.to_string());
         if has_process {
             assert!(
                 added.clone().unwrap_err().contains("holds process 7"),

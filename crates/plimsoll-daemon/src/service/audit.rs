@@ -40,36 +40,16 @@ impl Service {
             return;
         }
         if enforce {
-            self.rewrite(name);
-        } else {
-            self.external.respect(name);
+            self.table.doubt(name);
         }
     }
 
-    /// Rewrites the external values of some groups: an explicit change of a group ends the
-    /// respect for them, also where its desired state is the same as before.
-    pub(super) fn end_respect(&mut self, names: &[String]) {
+    /// Has the next reconcile overwrite external values of some groups: an explicit change of a
+    /// group ends the respect for them, also where its desired state is the same as before.
+    pub(super) fn overwrite(&mut self, names: &[String]) {
         for name in names {
             self.audit(name);
-            if self.external.end_respect(name) {
-                self.rewrite(name);
-            }
-        }
-    }
-
-    pub(super) fn end_all_respect(&mut self) {
-        for name in self.external.take_respected() {
-            self.rewrite(&name);
-        }
-    }
-
-    fn rewrite(&mut self, name: &str) {
-        if !self.table.is_applied(name) {
-            return;
-        }
-        let again = self.enforcement.enforcer().reapply(name);
-        if let Err(error) = again {
-            self.note_failure(name, &error);
+            self.table.doubt(name);
         }
     }
 }

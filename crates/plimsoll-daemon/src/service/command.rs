@@ -1,9 +1,10 @@
 //! Groups of commands and of single processes, as clients requested them.
 
+use plimsoll_engine::group_policy::Selector;
 use plimsoll_engine::knobs::Knobs;
 use serde::{Deserialize, Serialize};
 
-use super::desired::{Desired, GroupKind};
+use super::desired::Desired;
 use super::members::lives;
 use crate::state::Origin;
 
@@ -61,7 +62,7 @@ impl Command {
         Desired {
             group: name.to_owned(),
             origin: Origin::CommandLine,
-            kind: GroupKind::Command { pid: self.pid },
+            selector: Selector::Process(self.pid),
             knobs: self.knobs.clone(),
             subject: self.subject.clone(),
             best_effort: self.best_effort,

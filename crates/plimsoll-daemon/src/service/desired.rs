@@ -1,28 +1,18 @@
 //! Desired state of one group, and the demand of all groups together.
 
 use plimsoll_engine::enforcer::EnforcerKind;
+use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::knobs::{BandwidthSlice, Burst, Class, Demand, Knobs};
 use plimsoll_engine::machine_policy::MachinePolicy;
 
 use crate::state::Origin;
-
-/// Kind of a group's cgroup.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum GroupKind {
-    Foreign,
-    /// An own cgroup, for a command or a process.
-    Command {
-        /// The first process.
-        pid: i32,
-    },
-}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Desired {
     /// The group of the file that it belongs to, or its own name.
     pub group: String,
     pub origin: Origin,
-    pub kind: GroupKind,
+    pub selector: Selector,
     /// Merged from file and command line.
     pub knobs: Knobs,
     /// The command, for people.
@@ -41,6 +31,21 @@ impl Desired {
             EnforcerKind::SchedExt
         } else {
             EnforcerKind::Cgroup
+        }
+    }
+
+    pub fn is_foreign(&self) -> bool {
+        self.selector.is_foreign()
+    }
+
+    /// The policy of this group, with those of its knobs that can be enforced.
+    pub fn policy(&self, name: &str, knobs: Knobs) -> GroupPolicy {
+        GroupPolicy {
+            name: name.to_owned(),
+            selector: self.selector.clone(),
+            subject: self.subject.clone(),
+            knobs,
+            is_scheduled: self.is_scheduled,
         }
     }
 

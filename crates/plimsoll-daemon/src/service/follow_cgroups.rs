@@ -4,7 +4,6 @@ use plimsoll_cgroupfs::{name::path_of, os};
 use plimsoll_engine::own_groups;
 
 use super::Service;
-use super::desired::GroupKind;
 use super::parts::Entry;
 use crate::watch::CgroupChange;
 
@@ -81,8 +80,7 @@ impl Service {
         };
         let is_own = |entry: &Entry| {
             let desired = entry.desired.as_ref();
-            entry.applied.is_some()
-                && desired.is_some_and(|desired| desired.kind != GroupKind::Foreign)
+            entry.applied.is_some() && desired.is_some_and(|desired| !desired.is_foreign())
         };
         if self.table.get(name).is_some_and(is_own) {
             let shown = self.enforcement.enforcer().shown_path(name);

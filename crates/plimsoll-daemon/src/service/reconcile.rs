@@ -1,30 +1,15 @@
 //! Reconcile: makes the applied state of groups equal the desired one.
 
 use plimsoll_cgroupfs::{name::path_of, os};
-use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::knobs::{BandwidthSlice, Knobs};
 use plimsoll_engine::undo::UndoReport;
 use plimsoll_engine::{EngineError, Result};
 
 use super::Service;
-use super::desired::{self, Desired, GroupKind};
+use super::desired::{self, Desired};
 
 /// Groups that are reconciled in one go. Requests and the control loop wait that long.
 const CHUNK: usize = 64;
-
-/// A group that is new to the enforcer.
-struct Addition {
-    name: String,
-    policy: GroupPolicy,
-    loss: Option<String>,
-}
-
-fn selector(name: &str, desired: &Desired) -> Selector {
-    match desired.kind {
-        GroupKind::Foreign => Selector::Cgroup(path_of(name.trim_start_matches('/'))),
-        GroupKind::Command { pid } => Selector::Process(pid),
-    }
-}
 
 impl Service {
     pub(super) fn reconcile(&mut self) {
@@ -59,7 +44,7 @@ impl Service {
         if let Some(set) = self.enforcement.set_machine(policy) {
             if policy.demand.has_headroom() != had_headroom {
                 let enforcement = &self.enforcement;
-                self.table.doubt(|desired| enforcement.yields(desired));
+                self.table.doubt_all(|desired| enforcement.yields(desired));
             }
             set?;
             self.notices.note_problem("machine", None);
@@ -77,7 +62,8 @@ impl Service {
     }
 
     fn reconcile_chunk(&mut self, names: &[String]) {
-        let mut additions = Vec::new();
+        let mut policies = Vec::new();
+        let mut losses = Vec::new();
         for name in names {
             let Some(entry) = self.table.get(name) else {
                 continue;
@@ -90,58 +76,24 @@ impl Service {
                 Err(error) => self.note_failure(name, &error),
                 Ok(planned) => {
                     let knobs = desired::with_burst(planned.knobs, self.burst_enabled());
-                    match entry.applied.clone() {
-                        None => additions.push(Addition {
-                            name: name.clone(),
-                            policy: GroupPolicy {
-                                name: name.clone(),
-                                selector: selector(name, desired),
-                                knobs,
-                                is_scheduled: desired.is_scheduled,
-                            },
-                            loss: planned.loss,
-                        }),
-                        Some(applied) if applied == knobs && !entry.is_doubtful => {
-                            self.table.applied(name, applied, planned.loss);
-                        }
-                        Some(_) => self.change(name, knobs, planned.loss),
+                    if entry.applied.as_ref() == Some(&knobs) && !entry.is_doubtful {
+                        self.table.applied(name, knobs, planned.loss);
+                        continue;
                     }
+                    policies.push(desired.policy(name, knobs));
+                    losses.push(planned.loss);
                 }
             }
         }
-        self.add(additions);
-    }
-
-    fn add(&mut self, additions: Vec<Addition>) {
-        if additions.is_empty() {
+        if policies.is_empty() {
             return;
         }
-        let subject = |name: &str| {
-            let desired = self.table.desired(name);
-            match desired.map(|desired| desired.subject.as_str()) {
-                None | Some("") => name.to_owned(),
-                Some(subject) => subject.to_owned(),
-            }
-        };
-        let policies: Vec<(GroupPolicy, String)> = additions
-            .iter()
-            .map(|addition| (addition.policy.clone(), subject(&addition.name)))
-            .collect();
-        let results = self.enforcement.enforcer().add_all(&policies);
-        for (addition, result) in additions.into_iter().zip(results) {
-            let Addition { name, policy, loss } = addition;
+        let results = self.enforcement.enforcer().put_all(&policies);
+        for ((policy, loss), result) in policies.into_iter().zip(losses).zip(results) {
             match result {
-                Ok(()) => self.note_applied(&name, policy.knobs, loss),
-                Err(error) => self.note_failure(&name, &error),
+                Ok(()) => self.note_applied(&policy.name, policy.knobs, loss),
+                Err(error) => self.note_failure(&policy.name, &error),
             }
-        }
-    }
-
-    fn change(&mut self, name: &str, knobs: Knobs, loss: Option<String>) {
-        let changed = self.enforcement.enforcer().change(name, &knobs);
-        match changed {
-            Ok(()) => self.note_applied(name, knobs, loss),
-            Err(error) => self.note_failure(name, &error),
         }
     }
 
@@ -185,7 +137,7 @@ impl Service {
 
     pub(super) fn note_failure(&mut self, name: &str, error: &EngineError) {
         let desired = self.table.desired(name);
-        let is_foreign = desired.is_some_and(|desired| desired.kind == GroupKind::Foreign);
+        let is_foreign = desired.is_some_and(Desired::is_foreign);
         let was_recreated = error.is_gone() && self.table.failure(name).is_none();
         let problem = error.to_string();
         let now = os::now();

@@ -35,7 +35,6 @@ impl Service {
         let same_enforcer = config.enforcer == present.enforcer;
         if same_enforcer {
             self.check_rules(&config)?;
-            // A reload is an explicit change: it ends the respect for what others have set.
             self.enforcement.hand_over_again();
             let set = self.set_machine(config.bandwidth_slice);
             set.map_err(|error| format!("{}: {error}", self.file.path().display()))?;
@@ -51,20 +50,15 @@ impl Service {
             warnings.push("metrics.listen: another address takes a restart of the daemon".into());
         }
         self.audit_all();
-        let had_burst = self.burst_enabled();
         self.file.replace(config);
         self.request_all_cgroups();
-        self.table.retry_all();
-        if self.burst_enabled() != had_burst {
-            self.table.mark_all_pending();
-        }
+        // A reload is an explicit change: it ends the respect for what others have set.
+        self.table.doubt_all(|_| true);
         if same_enforcer {
             self.reconcile();
         } else {
             self.adopt_groups();
         }
-        // A reload is an explicit change: it ends the respect for external ones.
-        self.end_all_respect();
         Ok(warnings)
     }
 

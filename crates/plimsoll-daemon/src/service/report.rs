@@ -10,7 +10,7 @@ use plimsoll_engine::enforcer::Sample;
 use plimsoll_engine::knobs::{Class, Knobs};
 
 use super::Service;
-use super::desired::{Desired, GroupKind};
+use super::desired::Desired;
 use super::parts::{Entry, shown};
 use crate::state::{Daemon, Group, Machine, State};
 
@@ -111,9 +111,9 @@ impl Service {
             problem,
         } = seen;
         let desired = entry.desired.as_ref()?;
-        let cgroup = match desired.kind {
-            GroupKind::Foreign => name.to_owned(),
-            _ => shown.map(name::text_of).unwrap_or_default(),
+        let cgroup = match desired.is_foreign() {
+            true => name.to_owned(),
+            false => shown.map(name::text_of).unwrap_or_default(),
         };
         let sample = sample.map(|mut sample| {
             if let (Some(batch), false) = (&mut sample.batch, details) {

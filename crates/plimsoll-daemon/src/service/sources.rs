@@ -2,12 +2,14 @@
 
 use std::path::Path;
 
+use plimsoll_cgroupfs::name::path_of;
+use plimsoll_engine::group_policy::Selector;
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::own_groups;
 
 use super::Service;
 use super::command::Command;
-use super::desired::{Desired, GroupKind};
+use super::desired::Desired;
 use crate::config::Rule;
 use crate::state::Origin;
 
@@ -42,6 +44,7 @@ impl Service {
         let mut desired = match (matched, own) {
             (Some(matched), _) => Desired {
                 overlap: matched.overlap.map(|rule| rule.name.clone()),
+                selector: Selector::Cgroup(path_of(path.trim_start_matches('/'))),
                 ..self.desired_of_rule(matched.rule)
             },
             (None, Some(_)) => self.desired_foreign(path, Knobs::default()),
@@ -56,12 +59,13 @@ impl Service {
         Some(desired)
     }
 
-    /// The desired state of a foreign cgroup, before the knobs of clients.
+    /// The desired state of a foreign cgroup, or of the cgroups of a group of the file, before the
+    /// knobs of clients.
     fn desired_foreign(&self, group: &str, knobs: Knobs) -> Desired {
         Desired {
             group: group.to_owned(),
             origin: Origin::File,
-            kind: GroupKind::Foreign,
+            selector: Selector::Cgroup(path_of(group.trim_start_matches('/'))),
             knobs,
             subject: String::new(),
             best_effort: false,

@@ -81,8 +81,8 @@ impl CgroupEnforcer {
 }
 
 impl Enforcer for CgroupEnforcer {
-    fn add_all(&mut self, groups: &[(GroupPolicy, String)]) -> Vec<Result<()>> {
-        self.table.add_all(groups)
+    fn put_all(&mut self, groups: &[GroupPolicy]) -> Vec<Result<()>> {
+        self.table.put_all(groups)
     }
 
     fn add_process(&mut self, name: &str, pid: i32) -> Result<()> {
@@ -115,16 +115,8 @@ impl Enforcer for CgroupEnforcer {
         self.table.audit(name)
     }
 
-    fn reapply(&mut self, name: &str) -> Result<()> {
-        self.table.reapply(name)
-    }
-
     fn shown_path(&self, name: &str) -> Result<PathBuf> {
         Ok(self.table.get(name)?.shown_path())
-    }
-
-    fn change(&mut self, name: &str, knobs: &Knobs) -> Result<()> {
-        self.table.change(name, knobs)
     }
 
     fn tick(&mut self, now: Instant) -> Result<Option<Instant>> {

@@ -157,7 +157,21 @@ impl SchedExtEnforcer {
         }
     }
 
-    pub(super) fn apply(&mut self, name: &str, knobs: &Knobs) -> Result<()> {
+    /// Changes a group that has a slot. `None`: it has none for the cgroup that it has now.
+    pub(super) fn change_in_place(&mut self, group: &GroupPolicy) -> Option<Result<()>> {
+        let folder = match self.folder(&group.name) {
+            Ok(folder) => folder,
+            Err(error) => return Some(Err(error)),
+        };
+        let scheduled = self.scheduled.get(&group.name)?;
+        if scheduled.folder != folder {
+            self.take_back(&[&group.name], &mut UndoReport::default());
+            return None;
+        }
+        Some(self.apply(&group.name, &group.knobs))
+    }
+
+    fn apply(&mut self, name: &str, knobs: &Knobs) -> Result<()> {
         let Some(scheduled) = self.scheduled.get_mut(name) else {
             return Ok(());
         };

@@ -15,17 +15,17 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use plimsoll_cgroupfs::{Hierarchy, threads_below};
+use plimsoll_engine::Result;
 use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::enforcer::{
     Enforcer, EnforcerKind, HeadroomControl, HeadroomSample, Sample, SchedulerSample, TaskRates,
 };
-use plimsoll_engine::group_policy::{GroupPolicy, Selector};
+use plimsoll_engine::group_policy::GroupPolicy;
 use plimsoll_engine::journal::Journal;
 use plimsoll_engine::knobs::{Class, Knobs};
 use plimsoll_engine::machine_policy::MachinePolicy;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::undo::UndoReport;
-use plimsoll_engine::{EngineError, Result};
 
 use crate::machine::SharedMachine;
 use crate::objects::Objects;
@@ -40,29 +40,11 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// Most groups that are named as sharing the headroom.
 const NAMES_MAX: usize = 32;
 
-#[derive(Debug, Clone, Copy)]
-struct Asked {
-    is_foreign: bool,
-    /// The scheduler enforces its knobs.
-    is_scheduled: bool,
-}
-
-impl Asked {
-    fn of(group: &GroupPolicy) -> Self {
-        Self {
-            is_foreign: matches!(group.selector, Selector::Cgroup(_)),
-            is_scheduled: group.is_scheduled,
-        }
-    }
-}
-
 /// Enforces knobs through Plimsoll's BPF scheduler, and through stock knobs for groups that it does
 /// not schedule.
 #[derive(Debug)]
 pub struct SchedExtEnforcer {
     stock: CgroupEnforcer,
-    /// All groups.
-    asked: BTreeMap<String, Asked>,
     /// Groups of the scheduler; the others use stock knobs only.
     scheduled: BTreeMap<String, Scheduled>,
     /// The scheduler is loaded for the first group that needs it, and removed with the last.
@@ -116,17 +98,21 @@ struct Samples {
     scheduler: Recent<SchedulerSample>,
 }
 
-/// The knobs that the stock enforcer applies. The kernel accepts no weight for a cgroup with an
-/// idle mark of its own, such as a foreign one, but the scheduler does.
-fn stock_part(knobs: &Knobs, asked: Asked) -> Knobs {
-    if !asked.is_scheduled {
-        return knobs.clone();
-    }
-    Knobs {
-        class: knobs.class,
-        nice: knobs.nice,
-        weight: knobs.weight.filter(|_| !asked.is_foreign),
-        ..Knobs::default()
+/// The part of a group that the stock enforcer applies. The kernel accepts no weight for a cgroup
+/// with an idle mark of its own, such as a foreign one, but the scheduler does.
+fn stock_part(group: &GroupPolicy) -> GroupPolicy {
+    let knobs = match group.is_scheduled {
+        false => group.knobs.clone(),
+        true => Knobs {
+            class: group.knobs.class,
+            nice: group.knobs.nice,
+            weight: group.knobs.weight.filter(|_| !group.selector.is_foreign()),
+            ..Knobs::default()
+        },
+    };
+    GroupPolicy {
+        knobs,
+        ..group.clone()
     }
 }
 
@@ -148,7 +134,6 @@ impl SchedExtEnforcer {
         let (stock, left_behind) = CgroupEnforcer::adopting(hierarchy, runtime)?;
         let mut enforcer = Self {
             stock,
-            asked: BTreeMap::new(),
             scheduled: BTreeMap::new(),
             is_lazy,
             context: Context {
@@ -226,14 +211,6 @@ impl SchedExtEnforcer {
         }
     }
 
-    fn asked_of(&self, name: &str) -> Result<Asked> {
-        let found = self.asked.get(name).copied();
-        found.ok_or_else(|| EngineError::NoTarget {
-            target: name.into(),
-            what: "group",
-        })
-    }
-
     fn folder(&self, name: &str) -> Result<PathBuf> {
         Ok(self.stock.cgroup(name)?.cpu_file(""))
     }
@@ -250,14 +227,6 @@ impl SchedExtEnforcer {
                 .sample(&machine, &demand, names, nr_groups),
         )
     }
-
-    /// The part of a group that the stock enforcer applies.
-    fn stock_policy(group: &GroupPolicy) -> GroupPolicy {
-        GroupPolicy {
-            knobs: stock_part(&group.knobs, Asked::of(group)),
-            ..group.clone()
-        }
-    }
 }
 
 impl Enforcer for SchedExtEnforcer {
@@ -265,37 +234,43 @@ impl Enforcer for SchedExtEnforcer {
         EnforcerKind::SchedExt
     }
 
-    fn add_all(&mut self, groups: &[(GroupPolicy, String)]) -> Vec<Result<()>> {
+    fn put_all(&mut self, groups: &[GroupPolicy]) -> Vec<Result<()>> {
         // First: no process may join a group before its limits hold.
-        let loaded = groups.iter();
-        let loaded = loaded.map(|(group, _)| self.need_scheduler_for(group));
+        let loaded = groups.iter().map(|group| self.need_scheduler_for(group));
         let mut results: Vec<Result<()>> = loaded.collect();
         let ready: Vec<usize> = (0..groups.len())
             .filter(|index| results[*index].is_ok())
             .collect();
-        let early = self.hand_over_early(ready.iter().map(|index| &groups[*index].0));
-        let stock = ready.iter().map(|index| &groups[*index]);
-        let stock = stock.map(|(group, subject)| (Self::stock_policy(group), subject.clone()));
-        let added = self.stock.add_all(&stock.collect::<Vec<_>>());
-        let mut new = Vec::new();
-        for (index, added) in ready.into_iter().zip(added) {
-            let (group, asked) = (&groups[index].0, Asked::of(&groups[index].0));
+        let early = self.hand_over_early(ready.iter().map(|index| &groups[*index]));
+        let is_new = |group: &GroupPolicy| self.stock.cgroup(&group.name).is_err();
+        let new: Vec<bool> = groups.iter().map(is_new).collect();
+        let stock = ready.iter().map(|index| stock_part(&groups[*index]));
+        let done = self.stock.put_all(&stock.collect::<Vec<_>>());
+        let mut late = Vec::new();
+        for (index, done) in ready.into_iter().zip(done) {
+            let group = &groups[index];
             let is_early = early.contains(&group.name);
-            if added.is_ok() {
-                self.asked.insert(group.name.clone(), asked);
-                let is_new = asked.is_scheduled && !is_early;
-                new.extend(is_new.then_some((index, group)));
-            } else if is_early && self.context.has_adopted.load(Ordering::Acquire) {
-                // Before that the slot may be an earlier owner's: limited as it was, the group is
-                // tried again.
-                self.take_back(&[&group.name], &mut UndoReport::default());
-            }
-            results[index] = added;
+            results[index] = match done {
+                Ok(()) if group.is_scheduled && !is_early => match self.change_in_place(group) {
+                    Some(changed) => changed,
+                    None => {
+                        late.push((index, group));
+                        Ok(())
+                    }
+                },
+                // Before adoption the slot may be an earlier owner's: limited as it was, the group
+                // is tried again.
+                Err(error) if is_early && self.context.has_adopted.load(Ordering::Acquire) => {
+                    self.take_back(&[&group.name], &mut UndoReport::default());
+                    Err(error)
+                }
+                done => done,
+            };
         }
-        let named = new.iter().map(|(_, group)| (&*group.name, &group.knobs));
+        let named = late.iter().map(|(_, group)| (&*group.name, &group.knobs));
         let done = self.hand_over(&named.collect::<Vec<_>>());
-        for ((index, group), done) in new.into_iter().zip(done) {
-            if done.is_err() {
+        for ((index, group), done) in late.into_iter().zip(done) {
+            if done.is_err() && new[index] {
                 // The error already describes the problem.
                 let _ = self.remove(&group.name);
             }
@@ -313,7 +288,6 @@ impl Enforcer for SchedExtEnforcer {
         let mut report = UndoReport::default();
         // Also of a group that an earlier owner has left, and that could not be adopted.
         self.take_back(&[name], &mut report);
-        self.asked.remove(name);
         let stock = self.stock.remove(name)?;
         self.drop_unused_scheduler();
         report.undone.extend(stock.undone);
@@ -335,32 +309,8 @@ impl Enforcer for SchedExtEnforcer {
         self.stock.audit(name)
     }
 
-    fn reapply(&mut self, name: &str) -> Result<()> {
-        self.stock.reapply(name)
-    }
-
     fn shown_path(&self, name: &str) -> Result<PathBuf> {
         self.stock.shown_path(name)
-    }
-
-    fn change(&mut self, name: &str, knobs: &Knobs) -> Result<()> {
-        let asked = self.asked_of(name)?;
-        let part = stock_part(knobs, asked);
-        if !asked.is_scheduled {
-            return self.stock.change(name, &part);
-        }
-        self.need_scheduler()?;
-        self.stock.change(name, &part)?;
-        let folder = self.folder(name)?;
-        match self.scheduled.get(name) {
-            Some(scheduled) if scheduled.folder == folder => self.apply(name, knobs),
-            Some(_) => {
-                // The cgroup has changed.
-                self.take_back(&[name], &mut UndoReport::default());
-                self.hand_over(&[(name, knobs)]).into_iter().collect()
-            }
-            None => self.hand_over(&[(name, knobs)]).into_iter().collect(),
-        }
     }
 
     fn tick(&mut self, now: Instant) -> Result<Option<Instant>> {
@@ -462,7 +412,6 @@ impl Enforcer for SchedExtEnforcer {
         let names: Vec<String> = self.scheduled.keys().cloned().collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         self.take_back(&names, &mut report);
-        self.asked.clear();
         let stock = self.stock.undo();
         report.undone.extend(stock.undone);
         report.problems.extend(stock.problems);
@@ -476,7 +425,6 @@ impl Enforcer for SchedExtEnforcer {
         // The locks of the journals go with them.
         drop(self.let_go_of_scheduler());
         self.link.left = None;
-        self.asked.clear();
         self.scheduled.clear();
         self.context.groups.lock().clear();
         self.stock.leave();
@@ -485,14 +433,23 @@ impl Enforcer for SchedExtEnforcer {
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_engine::group_policy::Selector;
+
     use super::*;
 
     fn part(json: &str, is_foreign: bool, is_scheduled: bool) -> Knobs {
-        let asked = Asked {
-            is_foreign,
+        let selector = match is_foreign {
+            true => Selector::Cgroup("g".into()),
+            false => Selector::Process(7),
+        };
+        let group = GroupPolicy {
+            name: "g".into(),
+            selector,
+            subject: String::new(),
+            knobs: serde_json::from_str(json).unwrap(),
             is_scheduled,
         };
-        stock_part(&serde_json::from_str(json).unwrap(), asked)
+        stock_part(&group).knobs
     }
 
     #[test]

@@ -21,6 +21,7 @@ pub fn policy(group: &CpuGroup, json: &str) -> GroupPolicy {
     GroupPolicy {
         name: shown(group),
         selector: Selector::Cgroup(group.path().to_owned()),
+        subject: String::new(),
         knobs: serde_json::from_str(json).unwrap(),
         is_scheduled: false,
     }
@@ -95,7 +96,7 @@ fn every_knob_comes_back_by_remove_and_by_undo() {
                 held.push(&idle);
             }
             for group in &held {
-                enforcer.add(&policy(group, json), "a test").unwrap();
+                enforcer.put(&policy(group, json)).unwrap();
                 enforcer.sample(&shown(group)).unwrap();
             }
             if json.contains("batch") || json.contains("soft") {
@@ -134,22 +135,22 @@ fn nested_limits_are_accepted_in_any_order() {
         let mut enforcer = start(&host);
         let policies = order.map(|group| {
             let json = r#"{"quota": "50ms/100ms"}"#;
-            (policy(group, json), String::new())
+            policy(group, json)
         });
-        for result in enforcer.add_all(&policies) {
+        for result in enforcer.put_all(&policies) {
             result.unwrap();
         }
         assert_eq!(bandwidth_us(&inner).0, 50_000);
         // Version 1 accepts the old value of the outer cgroup only after that of the inner one.
-        let report = enforcer.remove(&policies[0].0.name).unwrap();
+        let report = enforcer.remove(&policies[0].name).unwrap();
         assert_eq!(report.problems, <[String; 0]>::default());
         if host.is_v2() || order[0].path() == inner.path() {
             assert_ne!(bandwidth_us(order[0]).0, 50_000);
         }
-        let report = enforcer.remove(&policies[1].0.name).unwrap();
+        let report = enforcer.remove(&policies[1].name).unwrap();
         assert_eq!(report.problems, <[String; 0]>::default());
         assert_eq!(bandwidth_us(&outer).0, 10_000);
-        for result in enforcer.add_all(&policies) {
+        for result in enforcer.put_all(&policies) {
             result.unwrap();
         }
         assert_eq!(enforcer.undo().problems, <[String; 0]>::default());
@@ -174,7 +175,7 @@ mod v2_only {
         let before = host.snapshot();
         let mut enforcer = start(&host);
         let weighed = policy(&inner, r#"{"weight": "70"}"#);
-        enforcer.add(&weighed, "").unwrap();
+        enforcer.put(&weighed).unwrap();
         assert_eq!(inner.read_weight().unwrap(), 70);
         enforcer.remove(&weighed.name).unwrap();
         assert_eq!(enforcer.undo().problems, <[String; 0]>::default());
@@ -183,7 +184,7 @@ mod v2_only {
         // Beside a process of its own, the controller would make `middle` threaded.
         let sleeper = host.start_in(&middle, ["sleep", "600"]);
         let mut enforcer = start(&host);
-        let refused = enforcer.add(&weighed, "").unwrap_err().to_string();
+        let refused = enforcer.put(&weighed).unwrap_err().to_string();
         assert!(
             refused.contains(&format!("holds process {}", sleeper.pid())),
             "{refused}"

@@ -73,7 +73,7 @@ fn hold_and_withdraw(
     enforcer.set_machine(&with_headroom("30%")).unwrap();
     for group in groups {
         let policy = policy(group, r#"{"class": "batch"}"#);
-        enforcer.add(&policy, "a test").unwrap();
+        enforcer.put(&policy).unwrap();
     }
     wait_until("each has a quota of the controller's", || {
         controls(&mut enforcer);

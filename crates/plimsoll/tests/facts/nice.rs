@@ -145,6 +145,7 @@ fn of_process(pid: i32, json: &str) -> GroupPolicy {
     GroupPolicy {
         name: "g".into(),
         selector: Selector::Process(pid),
+        subject: String::new(),
         knobs: knobs(json),
         is_scheduled: false,
     }
@@ -175,8 +176,12 @@ fn levels_at_the_end(
     // A level other than that of the tests.
     set_nice(parent.pid(), 2).unwrap();
     let earlier = parent.child();
-    enforcer.add(group, "").unwrap();
+    enforcer.put(group).unwrap();
     let name = &group.name;
+    let with = |json: &str| GroupPolicy {
+        knobs: knobs(json),
+        ..group.clone()
+    };
     let child = parent.child();
     // A process keeps a nice level that it set itself.
     let other = parent.child();
@@ -185,11 +190,9 @@ fn levels_at_the_end(
     assert_eq!(levels(&started), [7, 7], "{end:?}");
     match end {
         End::Removed => drop(enforcer.remove(name).unwrap()),
-        End::WithoutTheKnob => enforcer
-            .change(name, &knobs(r#"{"weight": "50"}"#))
-            .unwrap(),
+        End::WithoutTheKnob => enforcer.put(&with(r#"{"weight": "50"}"#)).unwrap(),
         End::AfterAnotherLevel => {
-            enforcer.change(name, &knobs(r#"{"nice": "8"}"#)).unwrap();
+            enforcer.put(&with(r#"{"nice": "8"}"#)).unwrap();
             assert_eq!(levels(&started), [8, 8]);
             started.push(parent.child());
             set_nice(other, 9).unwrap();

@@ -108,10 +108,11 @@ fn helper_that_panics_while_it_keeps_groups() {
         let group = GroupPolicy {
             name: name.into(),
             selector: Selector::Process(member.0.id().cast_signed()),
+            subject: "a test".into(),
             knobs: serde_json::from_str(knobs).unwrap(),
             is_scheduled: false,
         };
-        enforcer.add(&group, "a test").unwrap();
+        enforcer.put(&group).unwrap();
         assert!(enforcer.cgroup(name).unwrap().exists());
         members.push(member);
     }

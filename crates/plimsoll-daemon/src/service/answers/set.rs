@@ -64,6 +64,8 @@ impl Service {
         if set.choice.dry_run {
             return self.planned(name, &self.desired_of_command(name, &command));
         }
+        let names = [name.to_owned()];
+        self.overwrite(&names);
         self.begin_command(name, command);
         self.reconcile();
         if let Some(problem) = self.table.failure(name) {
@@ -79,8 +81,6 @@ impl Service {
             self.take_back_members(name).map_err(one_line)?;
         }
         self.save_requests();
-        let names = [name.to_owned()];
-        self.end_respect(&names);
         Ok(self.groups_now(&names))
     }
 
@@ -100,6 +100,7 @@ impl Service {
             let desired = desired.ok_or(format!("{key}: cannot be in a group"))?;
             return self.planned(key, &desired);
         }
+        self.overwrite(&self.names_of(found));
         self.request_found(found);
         self.reconcile();
         let names = self.names_of(found);
@@ -114,7 +115,6 @@ impl Service {
             return Err(problem);
         }
         self.save_requests();
-        self.end_respect(&names);
         Ok(self.groups_now(&names))
     }
 
@@ -162,12 +162,12 @@ impl Service {
         }
         let mut names = self.names_of(&found);
         if names.iter().any(|name| self.table.get(name).is_some()) {
+            self.overwrite(&names);
             self.request_found(&found);
             self.reconcile();
         }
         names.retain(|name| self.table.get(name).is_some());
         self.save_requests();
-        self.end_respect(&names);
         Ok(self.groups_now(&names))
     }
 

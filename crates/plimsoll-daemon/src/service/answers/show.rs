@@ -7,7 +7,7 @@ use plimsoll_cgroupfs::name::path_of;
 use plimsoll_engine::cgroup::check_place;
 
 use super::super::Service;
-use super::super::desired::{Desired, GroupKind};
+use super::super::desired::Desired;
 use super::super::parts::shown;
 use super::{Refused, one_line};
 use crate::control::protocol::Answer;
@@ -81,7 +81,7 @@ impl Service {
         // The group is not among those that are merged.
         demand.add(desired.knobs.headroom, desired.knobs.tolerance);
         let planned = self.enforcement.plan(desired, demand).map_err(one_line)?;
-        if desired.kind == GroupKind::Foreign {
+        if desired.is_foreign() {
             let group = CpuGroup::at(&self.hierarchy, path_of(name.trim_start_matches('/')));
             let mut stock = planned.knobs.clone();
             if desired.is_scheduled {

@@ -7,7 +7,6 @@ use plimsoll_cgroupfs::name;
 use plimsoll_engine::own_groups;
 
 use super::super::Service;
-use super::super::desired::GroupKind;
 use super::super::members::cgroup_of;
 use super::Refused;
 use super::handles::{Process, cgroup_of_handle, process_of};
@@ -82,7 +81,7 @@ impl Service {
         let enforcer = self.enforcement.enforcer();
         let own = self.table.entries().filter(|(_, entry)| {
             let desired = entry.desired.as_ref();
-            desired.is_some_and(|desired| desired.kind != GroupKind::Foreign)
+            desired.is_some_and(|desired| !desired.is_foreign())
         });
         let is_at = |name: &&String| {
             let shown = enforcer.shown_path(name);

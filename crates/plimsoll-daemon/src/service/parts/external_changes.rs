@@ -1,6 +1,6 @@
 //! Kernel files of groups that other processes wrote.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Delay of the audit of a group after a write: a group that other processes write to in a
@@ -12,8 +12,6 @@ const AUDIT_INTERVAL: Duration = Duration::from_millis(500);
 pub(in crate::service) struct ExternalChanges {
     /// Groups that are to be audited, with the time of the audit.
     written: BTreeMap<String, Instant>,
-    /// Groups in which a value of another process was found and left.
-    respected: BTreeSet<String>,
 }
 
 impl ExternalChanges {
@@ -41,23 +39,7 @@ impl ExternalChanges {
         self.written.remove(name);
     }
 
-    /// Leaves the external values of a group until its next explicit change.
-    pub fn respect(&mut self, name: &str) {
-        self.respected.insert(name.to_owned());
-    }
-
-    /// Returns whether external values of the group were left.
-    pub fn end_respect(&mut self, name: &str) -> bool {
-        self.respected.remove(name)
-    }
-
-    /// Ends the respect for the external values of all groups. Returns the groups that had some.
-    pub fn take_respected(&mut self) -> BTreeSet<String> {
-        std::mem::take(&mut self.respected)
-    }
-
     pub fn forget(&mut self, name: &str) {
         self.written.remove(name);
-        self.respected.remove(name);
     }
 }

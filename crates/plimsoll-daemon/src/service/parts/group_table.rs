@@ -20,7 +20,7 @@ pub(in crate::service) struct Entry {
     /// Failure, or loss of the desired state.
     pub problem: Option<String>,
     /// The state in force may differ from the one that the knobs ask for: a change has failed
-    /// half-way, or the machine has begun or ceased to demand headroom.
+    /// half-way, others have written, or the machine has begun or ceased to demand headroom.
     pub is_doubtful: bool,
     failures: u32,
 }
@@ -144,18 +144,22 @@ impl GroupTable {
         self.pending = self.entries.keys().cloned().collect();
     }
 
+    /// Has a group put into force again although its knobs are the same: others may have changed its
+    /// files.
+    pub fn doubt(&mut self, name: &str) {
+        if let Some(entry) = self.entries.get_mut(name) {
+            entry.is_doubtful = true;
+            self.mark_pending(name);
+        }
+    }
+
     /// Has such groups changed although their knobs are the same: whether a group yields to
     /// headroom is no knob of it.
-    pub fn doubt(&mut self, is_meant: impl Fn(&Desired) -> bool) {
+    pub fn doubt_all(&mut self, is_meant: impl Fn(&Desired) -> bool) {
         for entry in self.entries.values_mut() {
             entry.is_doubtful |= entry.desired.as_ref().is_some_and(&is_meant);
         }
         self.mark_all_pending();
-    }
-
-    pub fn retry_all(&mut self) {
-        self.pending
-            .extend(std::mem::take(&mut self.retries).into_keys());
     }
 
     /// The failure of the last attempt; `None`: it succeeded, or there was none yet.
@@ -245,16 +249,16 @@ impl GroupTable {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::desired::GroupKind;
     use super::*;
     use crate::state::Origin;
     use plimsoll_cgroupfs::os;
+    use plimsoll_engine::group_policy::Selector;
 
     fn desired(group: &str) -> Desired {
         Desired {
             group: group.into(),
             origin: Origin::File,
-            kind: GroupKind::Foreign,
+            selector: Selector::Cgroup("g".into()),
             knobs: Knobs::default(),
             subject: String::new(),
             best_effort: false,
@@ -296,7 +300,7 @@ mod tests {
         }
         assert_eq!(delay, RETRY_MAX);
         // As on a reload.
-        table.retry_all();
+        table.mark_all_pending();
         assert_eq!(table.due(), None);
         assert_eq!(table.take_pending(10, now), ["/a"]);
         table.applied("/a", Knobs::default(), None);

@@ -10,7 +10,7 @@ use plimsoll_engine::host::{Capabilities, nr_cpus_online};
 use plimsoll_engine::knobs::{Demand, Knobs};
 use plimsoll_engine::plan::Plan;
 
-use super::super::desired::{Desired, GroupKind};
+use super::super::desired::Desired;
 use crate::state::Origin;
 
 /// Name of the group in a plan.
@@ -91,7 +91,7 @@ impl Planner {
             Origin::File => error,
         })?;
         let knobs = plan.enforceable(PLANNED, &desired.knobs);
-        if desired.kind == GroupKind::Foreign && !desired.is_scheduled {
+        if desired.is_foreign() && !desired.is_scheduled {
             check_one_cgroup(&knobs)?;
         }
         let loss = self.cannot_yield(desired).and_then(|why| {
@@ -118,7 +118,7 @@ impl Planner {
 
     /// Whether a group yields to headroom by the kernel's files.
     pub fn yields(&self, desired: &Desired) -> bool {
-        let is_foreign = desired.kind == GroupKind::Foreign;
+        let is_foreign = desired.is_foreign();
         yields(
             &desired.knobs,
             desired.is_scheduled,
@@ -130,7 +130,7 @@ impl Planner {
     /// Returns the reason why a batch group does not yield to the demanded headroom, which keeps no
     /// group from running. The plan refuses a headroom of its own that the kernel could not have.
     fn cannot_yield(&self, desired: &Desired) -> Option<&'static str> {
-        let is_foreign = desired.kind == GroupKind::Foreign;
+        let is_foreign = desired.is_foreign();
         let is_own = !is_foreign && desired.knobs.headroom.is_some();
         if !desired.is_batch() || desired.is_scheduled || is_own {
             return None;
@@ -141,6 +141,8 @@ impl Planner {
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_engine::group_policy::Selector;
+
     use super::*;
 
     #[test]
@@ -157,7 +159,7 @@ mod tests {
         let desired = |json: &str| Desired {
             group: "g".into(),
             origin: Origin::File,
-            kind: GroupKind::Foreign,
+            selector: Selector::Cgroup("g".into()),
             knobs: knobs(json),
             subject: String::new(),
             best_effort: false,

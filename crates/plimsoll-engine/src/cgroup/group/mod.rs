@@ -106,13 +106,6 @@ impl Group {
         common.loops.start(&common.layout, &common.knobs, weight)
     }
 
-    pub fn reapply(&mut self, context: &mut Context) -> Result<()> {
-        match &mut self.origin {
-            Origin::Own(own) => own.reapply(&mut self.common, context),
-            Origin::Foreign(_) => self.change(&self.common.knobs.clone(), context),
-        }
-    }
-
     /// Moves a running process into an own group.
     ///
     /// # Errors

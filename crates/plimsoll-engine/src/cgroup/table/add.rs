@@ -185,10 +185,7 @@ impl Table {
         self.left.forget(&cgroup);
         match &started {
             // The cgroup stays limited, and is tried again.
-            Err(_) if was_left => {
-                self.pending.insert(policy.name.clone());
-                self.insert(group);
-            }
+            Err(_) if was_left => self.insert(group),
             Err(_) => group.undo(&mut self.context, &mut UndoReport::default()),
             Ok(()) => self.insert(group),
         }

@@ -20,9 +20,7 @@ use crate::control::headroom::HeadroomControl;
 use crate::error::{EngineError, Result};
 use crate::group_policy::{GroupPolicy, Selector};
 use crate::journal::{self, Entry, FileRestore, Journal};
-use crate::knobs::Knobs;
 use crate::runtime::RuntimeFolder;
-use crate::tasks;
 use crate::undo::{self, UndoReport};
 
 /// Groups by name, and the state that they share.
@@ -36,8 +34,6 @@ pub(super) struct Table {
     left: Left,
     /// Journals of an earlier owner's own groups that were not taken over yet, by name.
     left_own: BTreeMap<String, Journal>,
-    /// Groups that were taken over but do not have all their knobs yet.
-    pending: BTreeSet<String>,
     /// Journals with changes that the kernel refused to undo: of removed groups, and one of an
     /// earlier owner that could not be undone.
     refused: Vec<PathBuf>,
@@ -92,7 +88,6 @@ impl Table {
             with_loops: BTreeSet::new(),
             left,
             left_own,
-            pending: BTreeSet::new(),
             refused,
         };
         Ok((table, report))
@@ -129,19 +124,18 @@ impl Table {
         self.groups.insert(name, group);
     }
 
-    /// Adds groups; each is added or refused by itself.
-    pub fn add_all(&mut self, groups: &[(GroupPolicy, String)]) -> Vec<Result<()>> {
+    /// Puts groups into force; each succeeds or fails by itself.
+    pub fn put_all(&mut self, groups: &[GroupPolicy]) -> Vec<Result<()>> {
         let (mut foreign, mut results) = (Vec::new(), Vec::new());
-        for (index, (policy, subject)) in groups.iter().enumerate() {
+        for (index, policy) in groups.iter().enumerate() {
+            let is_there = self.groups.contains_key(&*policy.name);
             results.push(match policy.selector {
-                Selector::Cgroup(_) if self.pending.contains(&policy.name) => {
-                    self.change_pending(policy)
-                }
+                _ if is_there => self.change(policy),
                 Selector::Cgroup(_) => {
                     foreign.push((index, policy));
                     Ok(())
                 }
-                Selector::Process(first) => self.add_own(policy, first, subject),
+                Selector::Process(first) => self.add_own(policy, first),
             });
         }
         // Foreign groups are added all at once.
@@ -153,42 +147,23 @@ impl Table {
         results
     }
 
-    /// Sets the knobs of a foreign cgroup that was taken over, and whose first attempt has failed.
-    fn change_pending(&mut self, policy: &GroupPolicy) -> Result<()> {
-        self.change(&policy.name, &policy.knobs)?;
-        self.pending.remove(&policy.name);
-        Ok(())
+    fn change(&mut self, policy: &GroupPolicy) -> Result<()> {
+        self.act(&policy.name, |group, context| {
+            group.common.is_scheduled = policy.is_scheduled;
+            group.change(&policy.knobs, context)
+        })
     }
 
-    fn add_own(&mut self, policy: &GroupPolicy, first: i32, subject: &str) -> Result<()> {
-        let was_adopted = self.pending.remove(&policy.name);
-        let present = self.groups.get(&*policy.name);
-        if !(was_adopted && present.is_some_and(|group| !group.is_foreign())) {
-            if present.is_some() {
-                let name = policy.name.clone();
-                return Err(EngineError::NameTaken { name });
-            }
-            if !self.adopt(policy)? {
-                return self.create(policy, first, subject);
-            }
+    fn add_own(&mut self, policy: &GroupPolicy, first: i32) -> Result<()> {
+        if self.adopt(policy)? {
+            // If that fails, the group stays limited as it was.
+            return self.change(policy);
         }
-        let done = self.act(&policy.name, |group, context| {
-            group.change(&policy.knobs, context)?;
-            match group.take_in(first, context) {
-                // The process has ended since; others of its group may run on.
-                Err(_) if tasks::is_gone(first) => Ok(()),
-                taken => taken,
-            }
-        });
-        if done.is_err() {
-            // The group stays limited as it was, and is tried again.
-            self.pending.insert(policy.name.clone());
-        }
-        done
+        self.create(policy, first)
     }
 
-    fn create(&mut self, policy: &GroupPolicy, first: i32, subject: &str) -> Result<()> {
-        let (common, own) = Own::create(policy, first, subject, &self.context)?;
+    fn create(&mut self, policy: &GroupPolicy, first: i32) -> Result<()> {
+        let (common, own) = Own::create(policy, first, &self.context)?;
         let mut group = of_own(common, own);
         match group.start_loops(&self.context) {
             Ok(()) => {
@@ -305,14 +280,6 @@ impl Table {
         !left.is_empty()
     }
 
-    pub fn change(&mut self, name: &str, knobs: &Knobs) -> Result<()> {
-        self.act(name, |group, context| group.change(knobs, context))
-    }
-
-    pub fn reapply(&mut self, name: &str) -> Result<()> {
-        self.act(name, Group::reapply)
-    }
-
     /// Returns external changes of a group's files that are new.
     pub fn audit(&mut self, name: &str) -> Result<Vec<String>> {
         self.act(name, |group, _| group.audit())
@@ -344,7 +311,6 @@ impl Table {
 
     pub fn remove(&mut self, name: &str) -> Result<UndoReport> {
         let mut report = UndoReport::default();
-        self.pending.remove(name);
         if let Some(journal) = self.left_own.remove(name) {
             return self.undo_left(name, journal, &mut report).map(|()| report);
         }
@@ -364,7 +330,6 @@ impl Table {
 
     /// Puts everything back, also the changes that earlier owners have left.
     pub fn undo(&mut self) -> UndoReport {
-        self.pending.clear();
         let mut report = self.finish_adoption(&|_| false);
         for path in std::mem::take(&mut self.refused) {
             let undone = Journal::take_over(&path).and_then(|journal| match journal {
@@ -387,7 +352,6 @@ impl Table {
         self.context.headroom.clear();
         self.context.has_demand = false;
         self.with_loops.clear();
-        self.pending.clear();
         self.groups.clear();
         self.left_own.clear();
         self.left = Left::default();

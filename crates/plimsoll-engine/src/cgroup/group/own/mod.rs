@@ -73,16 +73,11 @@ impl Own {
     ///
     /// # Errors
     /// When the kernel refuses, or the journal cannot be kept; then nothing is left of the group.
-    pub fn create(
-        policy: &GroupPolicy,
-        first: i32,
-        subject: &str,
-        context: &Context,
-    ) -> Result<(Common, Self)> {
+    pub fn create(policy: &GroupPolicy, first: i32, context: &Context) -> Result<(Common, Self)> {
         let hierarchy = &context.hierarchy;
         let yields = context.yields(&policy.knobs, policy.is_scheduled, false);
         let layout = Layout::new(hierarchy, &policy.name, 0, &policy.knobs, yields);
-        let header = Header::new(&policy.name, subject, &policy.knobs);
+        let header = Header::new(&policy.name, &policy.subject, &policy.knobs);
         // Its descendants go back to the place of the process, not to that of the owner.
         let evacuate_to = hierarchy.folders_of(first)?;
         let nice_before = Some(tasks::nice(first)?);
@@ -208,14 +203,6 @@ impl Own {
     fn note_knobs(&mut self, knobs: &Knobs) {
         let (knobs, generation) = (knobs.clone(), self.generation);
         let _ = self.journal.note(&[Entry::Change { knobs, generation }]);
-    }
-
-    pub fn reapply(&mut self, common: &mut Common, context: &Context) -> Result<()> {
-        let set = || set_values(&common.layout, &common.knobs);
-        context.headroom.paused(set)?;
-        self.catch_up(common, context)?;
-        common.external_changes.clear();
-        Ok(())
     }
 
     /// Builds the group anew beside itself, moves its processes over, and removes the old cgroups.
