@@ -75,6 +75,15 @@ impl EngineError {
         }
     }
 
+    /// The knob that cannot be had; `None`: the error is not about one.
+    pub fn knob(&self) -> Option<&'static str> {
+        match self {
+            Self::Knob(error) => Some(error.knob),
+            Self::NotEnforceable { knob, .. } => Some(*knob),
+            _ => None,
+        }
+    }
+
     /// Returns the kernel's error number for a failed use of one of its files.
     pub(crate) fn os_error(&self) -> Option<i32> {
         match self {

@@ -134,7 +134,7 @@ impl Config {
         let groups = top.get_ref().get("group").cloned();
         let file: File = read(source, top)?;
         let place = groups.as_ref().map_or(0, |groups| groups.span().start);
-        let rules = Rules::new(rule::read_all(source, groups)?);
+        let rules = Rules::new(rule::read_all(source, groups, file.enforcer)?);
         Ok(Self {
             enforcer: file.enforcer,
             enforce: file.enforce,

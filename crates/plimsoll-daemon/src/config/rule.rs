@@ -6,9 +6,10 @@ use std::marker::PhantomData;
 use std::str::FromStr;
 
 use globset::Glob;
+use plimsoll_engine::cgroup::check_one_cgroup;
 use plimsoll_engine::group_policy::check_name;
 use plimsoll_engine::host::nr_cpus_present;
-use plimsoll_engine::knobs::{CpuMax, KnobError, Knobs, from_word};
+use plimsoll_engine::knobs::{CpuMax, Knobs, from_word};
 use plimsoll_engine::text_file::{FileError, Source};
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -16,7 +17,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::patterns::{PatternError, Patterns, parse_cgroup, parse_unit};
-use super::{check_keys, gone, read, table_of};
+use super::{EnforcerWanted, check_keys, gone, read, table_of};
 
 /// Prefix of the name of a group of a single process.
 pub(crate) const PROCESS_GROUP: &str = "pid-";
@@ -102,6 +103,7 @@ fn cpu_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<CpuMax>,
 pub(super) fn read_all(
     source: &Source,
     groups: Option<Spanned<DeValue<'_>>>,
+    enforcer: EnforcerWanted,
 ) -> Result<Vec<Rule>, FileError> {
     let not_tables = |value: &Spanned<DeValue<'_>>| {
         let kind = value.get_ref().type_str();
@@ -122,6 +124,7 @@ pub(super) fn read_all(
                 source,
                 start,
                 table,
+                enforcer,
             };
             let rule = table.read()?;
             earlier.add(&table, &rule)?;
@@ -170,6 +173,7 @@ struct Group<'a> {
     source: &'a Source,
     start: usize,
     table: &'a DeTable<'a>,
+    enforcer: EnforcerWanted,
 }
 
 impl Group<'_> {
@@ -216,7 +220,12 @@ impl Group<'_> {
         let checked = knobs
             .check()
             .and_then(|()| knobs.check_cpus(nr_cpus_present()));
-        checked.map_err(|error| self.knob_error(&error))?;
+        checked.map_err(|error| self.knob_error(error.knob, &error))?;
+        // The scheduler needs no file of the cgroup for a quota, a cap or a weight.
+        if self.enforcer != EnforcerWanted::SchedExt {
+            let checked = check_one_cgroup(&knobs);
+            checked.map_err(|error| self.knob_error(error.knob().unwrap_or_default(), &error))?;
+        }
         Ok(Rule {
             name,
             matches,
@@ -248,8 +257,8 @@ impl Group<'_> {
     }
 
     /// Converts an error of a knob, whose text names the knob itself.
-    fn knob_error(&self, error: &KnobError) -> FileError {
-        let value = self.table.get(error.knob);
+    fn knob_error(&self, knob: &str, error: &impl fmt::Display) -> FileError {
+        let value = self.table.get(knob);
         let start = value.map_or(self.start, |value| value.span().start);
         self.source.error(start, error.to_string())
     }

@@ -160,6 +160,10 @@ fn errors_name_the_field_with_line_and_column() {
             "p.toml:5:9: burst: `1ms` has no effect without quota",
         ),
         (
+            group(&format!("{matched}class = \"batch\"\nweight = 50")),
+            "p.toml:6:10: weight: cannot be `50` here: an idle cgroup has no weight",
+        ),
+        (
             format!("{}[[group]]\nname = \"g\"\n", group(matched)),
             "p.toml:6:1: match: `` is missing",
         ),
@@ -246,6 +250,18 @@ fn one_mistake_refuses_the_whole_file() {
         assert!(error.starts_with(expected), "{damaged}\n{error}");
         assert_eq!(error.lines().count(), 1, "{error}");
     }
+}
+
+#[test]
+fn the_scheduler_may_have_knobs_that_one_cgroup_cannot() {
+    let text = |enforcer: &str| {
+        format!(
+            "version = 1\nenforcer = \"{enforcer}\"\n[[group]]\nname = \"g\"\n\
+             match = {{ cgroup = \"/a\" }}\nclass = \"batch\"\nweight = 50\n"
+        )
+    };
+    assert!(Config::parse("p.toml", &text("cgroup")).is_err());
+    assert!(Config::parse("p.toml", &text("sched-ext")).is_ok());
 }
 
 #[test]
