@@ -1,7 +1,7 @@
 //! Groups of commands and of single processes: they end with their processes, and outlive a
 //! restart of the daemon.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use plimsoll_cgroupfs::os;
@@ -78,12 +78,12 @@ impl Service {
     /// # Errors
     /// The first failure.
     pub(super) fn take_back_members(&mut self, name: &str) -> Result<()> {
-        let mut result = Ok(());
+        let (mut result, mut seen) = (Ok(()), BTreeSet::new());
         for member in self.requests.take_members(name) {
             if !lives(member) {
                 continue;
             }
-            if let Err(error) = self.take_back(name, member.0) {
+            if let Err(error) = self.take_back(name, member.0, &mut seen) {
                 self.requests.note_member(name, member);
                 result = result.and(Err(error));
             }
@@ -117,9 +117,10 @@ impl Service {
         self.reconcile();
     }
 
-    /// Moves a process into its group, with the children that it started in no group.
-    fn take_back(&mut self, name: &str, pid: i32) -> Result<()> {
-        if is_this_process(pid) {
+    /// Moves a process into its group, with the children that it started in no group. `seen`: the
+    /// processes that were looked at.
+    fn take_back(&mut self, name: &str, pid: i32, seen: &mut BTreeSet<i32>) -> Result<()> {
+        if is_this_process(pid) || !seen.insert(pid) {
             return Ok(());
         }
         if !self.is_member(name, pid) {
@@ -133,7 +134,7 @@ impl Service {
             let is_free =
                 cgroup.is_some_and(|cgroup| !own_groups::is_own(&self.hierarchy, &cgroup));
             if (is_free && !self.is_of_another(name, child)) || self.is_member(name, child) {
-                self.take_back(name, child)?;
+                self.take_back(name, child, seen)?;
             }
         }
         Ok(())

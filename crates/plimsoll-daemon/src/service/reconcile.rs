@@ -105,9 +105,15 @@ impl Service {
         if let Some(loss) = &loss {
             log.warning("apply", &format!("{name}: {loss}"));
         }
-        self.table.applied(name, knobs, loss);
-        if let Err(error) = self.take_back_members(name) {
-            self.note_failure(name, &error);
+        let Err(error) = self.take_back_members(name) else {
+            self.table.applied(name, knobs, loss);
+            return;
+        };
+        let problem = format!("a process cannot be moved into it: {error}");
+        let now = os::now();
+        if self.table.lacks_members(name, knobs, problem.clone(), now) {
+            let text = format!("{name}: {problem}");
+            self.notices.log.error("member", &text);
         }
     }
 

@@ -22,6 +22,8 @@ pub(in crate::service) struct Entry {
     /// The state in force may differ from the one that the knobs ask for: a change has failed
     /// half-way, others have written, or the machine has begun or ceased to demand headroom.
     pub is_doubtful: bool,
+    /// The knobs are in force, but a process could not be moved into the group yet.
+    lacks_members: bool,
     failures: u32,
 }
 
@@ -104,6 +106,7 @@ impl GroupTable {
                     applied: None,
                     problem: None,
                     is_doubtful: false,
+                    lacks_members: false,
                     failures: 0,
                 };
                 self.entries.insert(name.to_owned(), entry);
@@ -162,10 +165,11 @@ impl GroupTable {
         self.mark_all_pending();
     }
 
-    /// The failure of the last attempt; `None`: it succeeded, or there was none yet.
+    /// The failure of the last attempt to put the knobs into force; `None`: it succeeded, or there
+    /// was none yet.
     pub fn failure(&self, name: &str) -> Option<String> {
         let entry = self.entries.get(name)?;
-        let failed = entry.failures > 0;
+        let failed = entry.failures > 0 && !entry.lacks_members;
         failed.then(|| entry.problem.clone()).flatten()
     }
 
@@ -213,8 +217,26 @@ impl GroupTable {
             entry.applied = Some(knobs);
             entry.problem = loss;
             entry.is_doubtful = false;
+            entry.lacks_members = false;
             entry.failures = 0;
         }
+    }
+
+    /// Notes that the knobs are in force, but not for a process that could not be moved into the
+    /// group, and schedules a retry. Returns whether that is to be logged.
+    pub fn lacks_members(
+        &mut self,
+        name: &str,
+        knobs: Knobs,
+        problem: String,
+        now: Instant,
+    ) -> bool {
+        let is_new = self.failed(name, problem, now);
+        if let Some(entry) = self.entries.get_mut(name) {
+            entry.applied = Some(knobs);
+            entry.lacks_members = true;
+        }
+        is_new
     }
 
     pub fn removed(&mut self, name: &str) {
@@ -239,6 +261,7 @@ impl GroupTable {
         let is_new = entry.problem.as_ref() != Some(&problem);
         entry.problem = Some(problem);
         entry.is_doubtful = true;
+        entry.lacks_members = false;
         let delay = RETRY_FIRST * 2u32.pow(entry.failures.min(6));
         entry.failures = entry.failures.saturating_add(1);
         let at = now + delay.min(RETRY_MAX);
