@@ -39,8 +39,9 @@ impl Service {
         if found.is_empty() {
             return;
         }
-        if enforce {
-            self.table.doubt(name);
+        match enforce {
+            true => self.table.doubt(name),
+            false => self.table.respect(name),
         }
     }
 

@@ -23,6 +23,10 @@ pub(super) struct Command {
     /// The client's choice, where the owner of the machine leaves it to clients.
     #[serde(default)]
     pub is_scheduled: bool,
+    /// Name of the group before a start at which the file had it: processes of it may be left in the
+    /// cgroup of that name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renamed_from: Option<String>,
     /// Processes to be moved into the group when it is made: its members when the last owner
     /// stopped, with their start times.
     #[serde(default)]
@@ -48,14 +52,17 @@ impl Command {
         self.members.retain(|member| lives(*member));
     }
 
-    /// Has another of the noted members take the part of the first process. Returns whether there is
-    /// one.
-    pub fn begin_with_another(&mut self) -> bool {
-        let first = self.members.first().copied();
-        if let Some((pid, start_time)) = first {
+    /// Whether a running process is to be moved into the group.
+    pub fn awaits_members(&self) -> bool {
+        self.members.iter().any(|member| lives(*member))
+    }
+
+    /// Has a process take the part of the first one. Returns whether there is one.
+    pub fn begin_with(&mut self, process: Option<(i32, u64)>) -> bool {
+        if let Some((pid, start_time)) = process {
             (self.pid, self.start_time) = (pid, start_time);
         }
-        first.is_some()
+        process.is_some()
     }
 
     pub fn desired(&self, name: &str) -> Desired {

@@ -45,13 +45,18 @@ impl Service {
             let Some(entry) = self.table.get(&name) else {
                 continue;
             };
-            let is_populated = match entry.applied {
-                // A group that was removed is empty.
-                Some(_) => self.is_populated(&name),
-                None => self.requests.command(&name).is_some_and(Command::lives),
-            };
+            // The first process of a group that was removed, or that something else has moved it out
+            // of, does not count.
+            let is_waiting = entry.applied.is_none();
+            let command = self.requests.command(&name);
+            let is_awaited = command
+                .is_some_and(|command| command.awaits_members() || is_waiting && command.lives());
+            let is_populated = is_awaited || self.is_populated(&name);
             if self.requests.has_ended(&name, is_populated, now) {
                 self.end_command(&name);
+            } else if is_waiting && self.requests.begin_with_living(&name) {
+                // A group cannot be made for a process that has ended.
+                self.request_commands();
             }
         }
     }
@@ -73,22 +78,39 @@ impl Service {
         self.save_requests();
     }
 
-    /// Moves the noted members of a group into it. Those that cannot be moved stay noted.
+    /// Moves the noted members of a group into it, with the children that they started in no group.
+    /// Those that cannot be moved stay noted.
     ///
     /// # Errors
     /// The first failure.
     pub(super) fn take_back_members(&mut self, name: &str) -> Result<()> {
+        let members = self.requests.take_members(name);
+        let members = members.into_iter().filter(|member| lives(*member));
+        let mut ahead: Vec<i32> = members.map(|(pid, _)| pid).collect();
         let (mut result, mut seen) = (Ok(()), BTreeSet::new());
-        for member in self.requests.take_members(name) {
-            if !lives(member) {
+        while let Some(pid) = ahead.pop() {
+            if is_this_process(pid) || !seen.insert(pid) {
                 continue;
             }
-            if let Err(error) = self.take_back(name, member.0, &mut seen) {
-                self.requests.note_member(name, member);
+            if let Err(error) = self.take_in(name, pid) {
+                let start_time = tasks::start_time(pid);
+                let member = start_time.map(|start_time| (pid, start_time));
+                member
+                    .into_iter()
+                    .for_each(|member| self.requests.note_member(name, member));
                 result = result.and(Err(error));
             }
+            let children = tasks::children(pid).into_iter();
+            ahead.extend(children.filter(|child| self.comes_back(name, *child)));
         }
         result
+    }
+
+    /// Whether the child of a member belongs to the group, too.
+    fn comes_back(&self, name: &str, child: i32) -> bool {
+        let cgroup = cgroup_of(&self.hierarchy, child);
+        let is_free = cgroup.is_some_and(|cgroup| !own_groups::is_own(&self.hierarchy, &cgroup));
+        (is_free && !self.is_of_another(name, child)) || self.is_member(name, child)
     }
 
     /// Takes the first process of a new group out of the other groups, from whose cgroups something
@@ -117,27 +139,16 @@ impl Service {
         self.reconcile();
     }
 
-    /// Moves a process into its group, with the children that it started in no group. `seen`: the
-    /// processes that were looked at.
-    fn take_back(&mut self, name: &str, pid: i32, seen: &mut BTreeSet<i32>) -> Result<()> {
-        if is_this_process(pid) || !seen.insert(pid) {
+    /// Moves a process into its group, unless it is there or has ended.
+    pub(super) fn take_in(&mut self, name: &str, pid: i32) -> Result<()> {
+        if self.is_member(name, pid) {
             return Ok(());
         }
-        if !self.is_member(name, pid) {
-            let added = self.enforcement.enforcer().add_process(name, pid);
-            if added.is_err() && !tasks::is_gone(pid) {
-                return added;
-            }
+        let added = self.enforcement.enforcer().add_process(name, pid);
+        match added {
+            Err(_) if tasks::is_gone(pid) => Ok(()),
+            added => added,
         }
-        for child in tasks::children(pid) {
-            let cgroup = cgroup_of(&self.hierarchy, child);
-            let is_free =
-                cgroup.is_some_and(|cgroup| !own_groups::is_own(&self.hierarchy, &cgroup));
-            if (is_free && !self.is_of_another(name, child)) || self.is_member(name, child) {
-                self.take_back(name, child, seen)?;
-            }
-        }
-        Ok(())
     }
 
     /// Whether a process is to be in another group, which may not be in force yet.
@@ -177,7 +188,7 @@ impl Service {
         problems.into_values().collect()
     }
 
-    fn is_member(&self, name: &str, pid: i32) -> bool {
+    pub(super) fn is_member(&self, name: &str, pid: i32) -> bool {
         let shown = self.enforcement.enforcer().shown_path(name);
         match (shown, cgroup_of(&self.hierarchy, pid)) {
             (Ok(shown), Some(cgroup)) => cgroup.starts_with(shown),

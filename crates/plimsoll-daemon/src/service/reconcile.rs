@@ -33,6 +33,14 @@ impl Service {
         }
     }
 
+    /// Puts one group into force before the others that are pending.
+    pub(super) fn reconcile_first(&mut self, name: &str) {
+        self.table.merge_demand();
+        self.follow_machine();
+        self.table.take(name);
+        self.reconcile_chunk(&[name.to_owned()]);
+    }
+
     /// Hands the machine's policy, with this bandwidth slice, to the enforcer if it has changed.
     ///
     /// # Errors

@@ -50,10 +50,15 @@ impl Service {
             warnings.push("metrics.listen: another address takes a restart of the daemon".into());
         }
         self.audit_all();
+        let had_burst = self.burst_enabled();
         self.file.replace(config);
         self.request_all_cgroups();
         // A reload is an explicit change: it ends the respect for what others have set.
-        self.table.doubt_all(|_| true);
+        self.table.end_respect();
+        self.table.retry_all();
+        if self.burst_enabled() != had_burst {
+            self.table.mark_all_pending();
+        }
         if same_enforcer {
             self.reconcile();
         } else {

@@ -90,10 +90,11 @@ impl Requested {
             let Some(other) = others.into_iter().find(is_free) else {
                 continue;
             };
-            if let Some(command) = self.commands.remove(&name) {
+            if let Some(mut command) = self.commands.remove(&name) {
                 renamed.push(format!(
                     "{name}: is a group of the file now; the command's of that name is `{other}`"
                 ));
+                command.renamed_from = Some(name);
                 self.commands.insert(other, command);
             }
         }
@@ -159,6 +160,7 @@ mod tests {
             knobs: Knobs::default(),
             best_effort: false,
             is_scheduled: false,
+            renamed_from: None,
             members: Vec::new(),
         };
         let mut all = one();

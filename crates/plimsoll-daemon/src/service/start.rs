@@ -53,13 +53,13 @@ impl Service {
         for renamed in requests.rename_commands(|name| file.rule(name).is_some()) {
             log.warning("requested", &renamed);
         }
+        // Before the undo of their groups, which moves the processes back.
+        let in_cgroups = members_of_groups(&hierarchy);
         // Before the enforcer starts, which undoes what cannot be adopted.
         let inbox = Inbox::new().map_err(StartError::Start)?;
         let watch = ObservedCgroups::watch(hierarchy.mount_point());
         let (cgroups, changes) = watch.map_err(StartError::Watch)?;
         let busy = BusyMeter::start(&hierarchy)?;
-        // Before the undo of their groups, which moves the processes back.
-        let in_cgroups = members_of_groups(&hierarchy);
         let (enforcement, left_behind) = Enforcement::start(
             hierarchy.clone(),
             starter,

@@ -10,8 +10,11 @@
 //! `PLIMSOLL_TRACE=1`, too, that world alone is repeated, and every step and every write is
 //! printed.
 
+#[allow(clippy::unwrap_used)]
+mod cases;
 mod chance;
 mod shadow;
+mod stock;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -74,6 +74,11 @@ impl CgroupEnforcer {
         Ok(self.table.get(name)?.cgroup().clone())
     }
 
+    /// Returns whether there is such a group, or an earlier owner has left one.
+    pub fn knows(&self, name: &str) -> bool {
+        self.table.knows(name)
+    }
+
     /// Returns the knobs in force for a group.
     pub fn knobs(&self, name: &str) -> Result<&Knobs> {
         Ok(self.table.get(name)?.knobs())

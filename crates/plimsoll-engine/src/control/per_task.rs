@@ -58,6 +58,12 @@ impl PerTaskCaps {
         }
     }
 
+    /// Returns whether another state has the same cgroup and the same limits.
+    pub fn is_like(&self, other: &Self) -> bool {
+        let parts = |it: &Self| (it.group.path().to_owned(), it.hard, it.soft);
+        parts(self) == parts(other)
+    }
+
     /// Runs the loop. Returns when to call again.
     pub fn tick(&mut self, now: Instant) -> Result<Instant> {
         if now >= self.due {

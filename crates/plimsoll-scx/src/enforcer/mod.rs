@@ -242,7 +242,7 @@ impl Enforcer for SchedExtEnforcer {
             .filter(|index| results[*index].is_ok())
             .collect();
         let early = self.hand_over_early(ready.iter().map(|index| &groups[*index]));
-        let is_new = |group: &GroupPolicy| self.stock.cgroup(&group.name).is_err();
+        let is_new = |group: &GroupPolicy| !self.stock.knows(&group.name);
         let new: Vec<bool> = groups.iter().map(is_new).collect();
         let stock = ready.iter().map(|index| stock_part(&groups[*index]));
         let done = self.stock.put_all(&stock.collect::<Vec<_>>());

@@ -47,12 +47,14 @@ impl Service {
             knobs: run.knobs.clone(),
             best_effort: run.choice.best_effort,
             is_scheduled: self.choose(run.choice)?,
+            renamed_from: None,
             members: Vec::new(),
         };
         if run.choice.dry_run {
             return self.planned(&name, &self.desired_of_command(&name, &command));
         }
         self.begin(&name, command)?;
+        self.complete(&name);
         Ok(self.groups_now(&[name]))
     }
 
@@ -63,18 +65,29 @@ impl Service {
     pub(super) fn begin(&mut self, name: &str, command: Command) -> Result<(), Refused> {
         self.end_empty_namesake(name)?;
         let requested = command.clone();
-        // First: else another group could take the process back.
-        self.take_out_of_others(name, command.first());
         self.begin_command(name, command);
-        self.reconcile();
+        // Before other groups, which could take the process back.
+        self.reconcile_first(name);
         let recycled = (!requested.lives()).then(|| format!("{}: no such process", requested.pid));
-        if let Some(problem) = self.table.failure(name).or(recycled) {
+        let problem = self.table.failure(name).or(recycled);
+        // A group that was left from before may have been taken over.
+        let problem = problem.or_else(|| self.take_in(name, requested.pid).err().map(one_line));
+        if let Some(problem) = problem {
             self.end_command(name);
             self.reconcile();
             return Err(problem);
         }
-        self.save_requests();
         Ok(())
+    }
+
+    /// Ends the other groups' claims on the first process of a group that is in force now, and has
+    /// them follow.
+    pub(super) fn complete(&mut self, name: &str) {
+        if let Some(first) = self.requests.command(name).map(Command::first) {
+            self.take_out_of_others(name, first);
+        }
+        self.reconcile();
+        self.save_requests();
     }
 
     /// Ends a group of the same name that is empty.

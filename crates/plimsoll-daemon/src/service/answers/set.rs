@@ -35,6 +35,7 @@ impl Service {
                     knobs: set.knobs.clone(),
                     best_effort: set.choice.best_effort,
                     is_scheduled: self.choose(set.choice)?,
+                    renamed_from: None,
                     members: Vec::new(),
                 };
                 let name = group_of(pid);
@@ -43,6 +44,7 @@ impl Service {
                 }
                 self.begin(&name, command)?;
                 let left = home.map(|home| self.take_tree(&name, pid, &home));
+                self.complete(&name);
                 let mut answer = self.groups_now(&[name]);
                 if let Answer::Groups { warnings, .. } = &mut answer {
                     warnings.extend(left.into_iter().flatten());
@@ -73,15 +75,29 @@ impl Service {
             self.reconcile();
             return Err(problem);
         }
-        if let Some(first) = self.requests.command(name).map(Command::first)
-            && set.target.parse() == Ok(first.0)
-        {
-            // Something else may have moved the process out.
-            self.requests.note_member(name, first);
-            self.take_back_members(name).map_err(one_line)?;
-        }
         self.save_requests();
-        Ok(self.groups_now(&names))
+        let left = match set.target.parse() {
+            Ok(pid) => self.take_back_by_set(name, pid),
+            Err(_) => Vec::new(),
+        };
+        let mut answer = self.groups_now(&names);
+        if let Answer::Groups { warnings, .. } = &mut answer {
+            warnings.extend(left);
+        }
+        Ok(answer)
+    }
+
+    /// Moves a process into its group again if something else has moved it out, with those that it
+    /// has started where it is now. Returns why some stay out, a line each.
+    fn take_back_by_set(&mut self, name: &str, pid: i32) -> Vec<String> {
+        let home = cgroup_of(&self.hierarchy, pid);
+        if self.is_member(name, pid) {
+            return Vec::new();
+        }
+        match self.take_in(name, pid) {
+            Ok(()) => home.map_or_else(Vec::new, |home| self.take_tree(name, pid, &home)),
+            Err(error) => vec![one_line(error)],
+        }
     }
 
     fn set_override(&mut self, found: &Found, key: &str, set: &Set) -> Result<Answer, Refused> {

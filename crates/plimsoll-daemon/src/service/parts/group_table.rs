@@ -22,6 +22,8 @@ pub(in crate::service) struct Entry {
     /// The state in force may differ from the one that the knobs ask for: a change has failed
     /// half-way, others have written, or the machine has begun or ceased to demand headroom.
     pub is_doubtful: bool,
+    /// A value that others have written was left.
+    has_external: bool,
     /// The knobs are in force, but a process could not be moved into the group yet.
     lacks_members: bool,
     failures: u32,
@@ -106,6 +108,7 @@ impl GroupTable {
                     applied: None,
                     problem: None,
                     is_doubtful: false,
+                    has_external: false,
                     lacks_members: false,
                     failures: 0,
                 };
@@ -156,6 +159,25 @@ impl GroupTable {
         }
     }
 
+    /// Leaves a value that others have written to a group's files until its next explicit change.
+    pub fn respect(&mut self, name: &str) {
+        if let Some(entry) = self.entries.get_mut(name) {
+            entry.has_external = true;
+        }
+    }
+
+    /// Has the values overwritten that others have written.
+    pub fn end_respect(&mut self) {
+        let with = self.entries.iter().filter(|(_, entry)| entry.has_external);
+        let with: Vec<String> = with.map(|(name, _)| name.clone()).collect();
+        with.iter().for_each(|name| self.doubt(name));
+    }
+
+    pub fn retry_all(&mut self) {
+        self.pending
+            .extend(std::mem::take(&mut self.retries).into_keys());
+    }
+
     /// Has such groups changed although their knobs are the same: whether a group yields to
     /// headroom is no knob of it.
     pub fn doubt_all(&mut self, is_meant: impl Fn(&Desired) -> bool) {
@@ -198,6 +220,12 @@ impl GroupTable {
         taken
     }
 
+    /// Takes one group, pending or not.
+    pub fn take(&mut self, name: &str) {
+        self.pending.remove(name);
+        self.retries.remove(name);
+    }
+
     pub fn needs_reconcile(&self, now: Instant) -> bool {
         self.has_changed || self.has_pending() || self.due().is_some_and(|due| due <= now)
     }
@@ -217,6 +245,7 @@ impl GroupTable {
             entry.applied = Some(knobs);
             entry.problem = loss;
             entry.is_doubtful = false;
+            entry.has_external = false;
             entry.lacks_members = false;
             entry.failures = 0;
         }

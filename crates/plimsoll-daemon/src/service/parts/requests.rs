@@ -7,7 +7,7 @@ use plimsoll_cgroupfs::os;
 use plimsoll_engine::runtime::RuntimeFolder;
 
 use super::super::command::Command;
-use super::super::members::{Members, is_this_process};
+use super::super::members::{Members, is_this_process, lives};
 use super::super::requested::{Override, Requested};
 
 /// Time for which the group of a command is kept after its last process, for a client that reads
@@ -45,8 +45,7 @@ impl Requests {
         (requests, problem)
     }
 
-    /// Renames groups of commands whose names the configuration file has. Returns lines for
-    /// the log.
+    /// Renames groups of commands whose names the configuration file has. Returns lines for the log.
     pub fn rename_commands(&mut self, is_in_file: impl Fn(&str) -> bool) -> Vec<String> {
         self.requested.rename_commands(is_in_file)
     }
@@ -123,12 +122,22 @@ impl Requests {
     /// Notes the running members of the groups of commands, to be moved into them, and drops groups
     /// without any. Where the first process of a group has ended, another member takes its part.
     pub fn retain_running(&mut self, mut in_cgroups: Members) {
+        // A group under another name has them in the cgroup of its earlier one.
+        for (name, command) in &self.requested.commands {
+            let earlier = command.renamed_from.as_ref();
+            let earlier = earlier.filter(|name| !self.requested.commands.contains_key(*name));
+            let left = earlier.and_then(|earlier| in_cgroups.remove(earlier));
+            in_cgroups
+                .entry(name.clone())
+                .or_default()
+                .extend(left.into_iter().flatten());
+        }
         self.requested.commands.retain(|name, command| {
             command.members.push(command.first());
             command.note_members(in_cgroups.remove(name).unwrap_or_default());
             // A command of the group may have started this owner, which has to stay unlimited.
             command.members.retain(|member| !is_this_process(member.0));
-            command.lives() || command.begin_with_another()
+            command.lives() || command.begin_with(command.members.first().copied())
         });
     }
 
@@ -145,6 +154,20 @@ impl Requests {
             self.remove_command(name);
         }
         ended
+    }
+
+    /// Has a noted member take the part of the first process if that has ended. Returns whether one
+    /// does.
+    pub fn begin_with_living(&mut self, name: &str) -> bool {
+        let Some(command) = self.requested.commands.get_mut(name) else {
+            return false;
+        };
+        let living = command
+            .members
+            .iter()
+            .copied()
+            .find(|member| lives(*member));
+        !command.lives() && command.begin_with(living)
     }
 
     /// Returns the processes that are to be moved into a group, which are noted no longer.
@@ -174,9 +197,10 @@ impl Requests {
         let Some(command) = self.requested.commands.get_mut(name) else {
             return false;
         };
-        command.note_members(members);
         command.members.retain(|member| *member != process);
-        command.first() != process || command.begin_with_another()
+        let mut others = members.into_iter().chain(command.members.iter().copied());
+        let other = others.find(|other| *other != process && lives(*other));
+        command.first() != process || command.begin_with(other)
     }
 
     /// Whether the group of a command has been without processes for [`KEPT_EMPTY`].

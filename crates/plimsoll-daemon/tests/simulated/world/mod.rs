@@ -9,12 +9,10 @@ mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use plimsoll_cgroupfs::simulated::{self, MOUNT, Watch};
-use plimsoll_cgroupfs::{Hierarchy, Version};
+use plimsoll_cgroupfs::Version;
+use plimsoll_cgroupfs::simulated::{self, Watch};
 use plimsoll_daemon::service::Service;
-use plimsoll_engine::runtime::RuntimeFolder;
 
 pub use counts::Counts;
 use promise::Promise;
@@ -23,8 +21,6 @@ use wanted::Wanted;
 use crate::chance::Chance;
 use crate::shadow::Shadow;
 
-const RUNTIME: &str = "/simulated/run/plimsoll";
-const CONFIG: &str = "/simulated/etc/plimsoll.toml";
 /// Cgroups that others make; a parent comes before its children.
 const FOREIGN: [&str; 6] = ["a", "a/b", "a/b/c", "d", "e", "e/f"];
 /// Names of groups of commands.
@@ -65,8 +61,6 @@ impl Kept {
 pub struct World {
     chance: Chance,
     version: Version,
-    hierarchy: Arc<Hierarchy>,
-    runtime: RuntimeFolder,
     /// The owner; `None`: it was killed.
     owner: Option<Service>,
     /// Index of the configuration on the disk; `None`: the owner has no file.
@@ -99,8 +93,6 @@ impl World {
         let mut world = Self {
             chance: Chance::new(seed),
             version,
-            hierarchy: Arc::new(Hierarchy::at_folder(Path::new(MOUNT), version)),
-            runtime: RuntimeFolder::at(RUNTIME),
             owner: None,
             config: (!seed.is_multiple_of(5)).then_some(1),
             wanted: Wanted::default(),

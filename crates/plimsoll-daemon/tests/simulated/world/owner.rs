@@ -3,61 +3,26 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_cgroupfs::os;
 use plimsoll_cgroupfs::simulated::{self, Killed, MOUNT, Write};
-use plimsoll_daemon::config::EnforcerWanted;
 use plimsoll_daemon::control::protocol::{Answer, Request};
 use plimsoll_daemon::log::{Log, Priority};
-use plimsoll_daemon::service::{Enforcing, Options, Service, Starter, TakeGuard};
+use plimsoll_daemon::service::{Options, Service};
 use plimsoll_daemon::state::{Group, State};
-use plimsoll_engine::Result;
-use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::knobs::Knobs;
-use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::undo::UndoReport;
 
 use super::promise::Promise;
 use super::wanted::{CONFIGS, GOOD, Wanted, without_headroom};
-use super::{CONFIG, FOREIGN, Kept, RUNTIME, World};
+use super::{FOREIGN, Kept, World};
 use crate::shadow::is_own;
+use crate::stock::{self, CONFIG, RUNTIME};
 
 /// Bound of the delay of a retry.
 const RETRY_MAX: Duration = Duration::from_secs(60);
-
-/// Starts enforcers of stock kernels; there is no guard.
-struct Stock {
-    hierarchy: Arc<Hierarchy>,
-    runtime: RuntimeFolder,
-}
-
-impl Starter for Stock {
-    fn attach_guard(&self, take: TakeGuard) {
-        take(Err("no BPF".into()));
-    }
-
-    fn start(&mut self, _: EnforcerWanted) -> Result<Enforcing> {
-        let (enforcer, left_behind) = CgroupEnforcer::adopting(&self.hierarchy, &self.runtime)?;
-        Ok(Enforcing {
-            enforcer: Box::new(enforcer),
-            is_scheduled: false,
-            left_behind,
-            after_adoption: None,
-        })
-    }
-
-    fn start_for_any(&mut self) -> Result<Enforcing> {
-        self.start(EnforcerWanted::Auto)
-    }
-
-    fn choose(&self, _: EnforcerWanted) -> Result<bool> {
-        Ok(false)
-    }
-}
 
 impl World {
     /// Injects a fault into the owner's next actions.
@@ -172,14 +137,7 @@ impl World {
         let answer = self.guarded(next, |owner| {
             let service = owner.as_mut().expect("there is one");
             let receiver = request.and_then(|request| {
-                let handle = pid.map(|pid| {
-                    let file = std::fs::File::open("/dev/null").expect("every system has it");
-                    let handle: std::os::fd::OwnedFd = file.into();
-                    use std::os::fd::AsRawFd as _;
-                    let number = handle.as_raw_fd();
-                    simulated::with(|kernel| kernel.handles.insert(number, pid));
-                    handle
-                });
+                let handle = pid.map(stock::handle_of);
                 service.handle().ask(request, handle)
             });
             service.turn();
@@ -377,17 +335,7 @@ impl World {
             true => Log::new(Priority::Debug),
             false => Log::silent(),
         };
-        Options {
-            config: self.config.map(|_| CONFIG.into()),
-            runtime: self.runtime.clone(),
-            hierarchy: Arc::clone(&self.hierarchy),
-            starter: Box::new(Stock {
-                hierarchy: Arc::clone(&self.hierarchy),
-                runtime: self.runtime.clone(),
-            }),
-            heartbeat: None,
-            log: Arc::new(log),
-        }
+        stock::options(self.version, self.config.is_some(), log)
     }
 
     pub(super) fn write_config(&mut self) {
@@ -408,10 +356,24 @@ impl World {
         let before = simulated::with(|kernel| kernel.nr_kernel_writes());
         let names: Vec<String> = self.kept.keys().cloned().collect();
         let (places, nr_remade) = (self.task_places(), self.counts.remade_within);
-        let next = Wanted {
-            config: self.config,
-            ..self.wanted.clone()
+        let with_config = |wanted: &Wanted, config| Wanted {
+            config,
+            ..wanted.clone()
         };
+        let on_disk = Wanted::read(self.config, self.requests_on_disk().as_deref());
+        let renamed = on_disk.renamed_commands();
+        for (name, other) in &renamed {
+            // One of that name that has ended may be known here still.
+            self.wanted.commands.remove(other);
+            self.kept.remove(other);
+            self.members.retain(|_, group| group != other);
+            self.rename(name, other);
+            if let (Some(kept), true) = (self.kept.get_mut(other), self.is_stale) {
+                // It is made anew, which may fail, and then the old one is undone.
+                kept.promise = None;
+            }
+        }
+        let next = with_config(&self.wanted, self.config);
         let is_same = next == self.wanted;
         let options = self.options();
         self.tell(|| "an owner starts".to_owned());
@@ -423,6 +385,13 @@ impl World {
         self.tell(|| format!("an owner starts: {started:?}"));
         self.wanted = next;
         if !matches!(started, Some(Ok(()))) {
+            let on_disk = Wanted::read(None, self.requests_on_disk().as_deref());
+            for (name, other) in &renamed {
+                if on_disk.commands.contains_key(name) {
+                    // It has not come that far.
+                    self.rename(other, name);
+                }
+            }
             let wanted = self.wanted.clone();
             self.read_requests(&wanted);
             return;
@@ -444,6 +413,20 @@ impl World {
             assert_eq!(writes, 0, "the same values are written again");
             self.counts.adopted_without_a_write += 1;
         }
+    }
+
+    /// Renames a command, whose processes keep their limits.
+    fn rename(&mut self, name: &str, other: &str) {
+        if let Some(knobs) = self.wanted.commands.remove(name) {
+            self.wanted.commands.insert(other.to_owned(), knobs);
+        }
+        if let Some(kept) = self.kept.remove(name) {
+            self.kept.insert(other.to_owned(), kept);
+        }
+        let members = self.members.values_mut();
+        members
+            .filter(|group| *group == name)
+            .for_each(|group| other.clone_into(group));
     }
 
     /// The cgroup of each process.

@@ -44,7 +44,6 @@ impl Loops {
     /// # Errors
     /// When the usage of the cgroup cannot be read.
     pub fn start(&mut self, layout: &Layout, knobs: &Knobs, weight: u32) -> Result<()> {
-        self.per_task = None;
         // A batch group is in the background already.
         let cap = knobs.soft_cap.filter(|_| layout.is_background());
         let settings = cap.map(|cap| SoftCapSettings {
@@ -65,7 +64,15 @@ impl Loops {
             let running = SoftCapLoop::new(layout.top.clone(), rate, weight, os::now())?;
             self.soft_cap = Some(Box::new((settings, running)));
         }
-        self.per_task = per_task(layout, knobs).map(Box::new);
+        let new = per_task(layout, knobs);
+        let present = self.per_task.as_ref();
+        // The same caps go on: only they know the tasks that have leaves of their own.
+        if !present
+            .zip(new.as_ref())
+            .is_some_and(|(old, new)| old.is_like(new))
+        {
+            self.per_task = new.map(Box::new);
+        }
         Ok(())
     }
 

@@ -15,6 +15,7 @@ use crate::knobs::{Bandwidth, Nice};
 /// Foreign cgroups in the journal, by their folders.
 #[derive(Debug, Default)]
 pub(super) struct Left {
+    root: PathBuf,
     groups: BTreeMap<PathBuf, OneLeft>,
 }
 
@@ -32,7 +33,10 @@ impl Left {
     /// Sorts the entries of a journal by cgroup. Also returns late files: those whose cgroup is put
     /// back except for them, because the kernel has refused them.
     pub fn of(hierarchy: &Hierarchy, entries: Vec<Entry>) -> (Self, Vec<FileRestore>) {
-        let mut left = Self::default();
+        let mut left = Self {
+            root: hierarchy.mount_point().to_owned(),
+            groups: BTreeMap::new(),
+        };
         let mut late = Vec::new();
         let Restores {
             files,
@@ -110,6 +114,12 @@ impl Left {
         self.same(group).is_some()
     }
 
+    /// Returns whether a cgroup of this shown path is here.
+    pub fn has(&self, shown: &str) -> bool {
+        let path = name::path_of(shown.trim_start_matches('/'));
+        self.groups.contains_key(&self.root.join(path))
+    }
+
     pub fn is_empty(&self) -> bool {
         self.groups.is_empty()
     }
@@ -120,7 +130,7 @@ impl Left {
         hierarchy: &Arc<Hierarchy>,
         is_meant: impl Fn(&str) -> bool,
     ) -> Vec<(CpuGroup, Foreign)> {
-        let root = hierarchy.mount_point().to_owned();
+        let root = self.root.clone();
         let is_taken = |folder: &Path| {
             let path = folder.strip_prefix(&root);
             path.is_ok_and(|path| is_meant(&name::shown(path)))

@@ -93,6 +93,12 @@ impl Table {
         Ok((table, report))
     }
 
+    /// Returns whether there is such a group, or an earlier owner has left one.
+    pub fn knows(&self, name: &str) -> bool {
+        let is_there = self.groups.contains_key(name) || self.left_own.contains_key(name);
+        is_there || self.left.has(name)
+    }
+
     pub fn get(&self, name: &str) -> Result<&Group> {
         self.groups.get(name).ok_or_else(|| no_group(name))
     }

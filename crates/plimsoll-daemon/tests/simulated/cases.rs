@@ -1,0 +1,236 @@
+//! Requests in an order, or at a moment, in which limits were lost or processes moved once.
+
+use std::path::Path;
+use std::time::Duration;
+
+use plimsoll_cgroupfs::Version;
+use plimsoll_cgroupfs::simulated::{self, Kernel};
+use plimsoll_daemon::control::protocol::{Answer, Choice, Request, Run, Set};
+use plimsoll_daemon::log::Log;
+use plimsoll_daemon::service::Service;
+
+use crate::stock::{self, CONFIG, RUNTIME};
+
+const QUOTA: &str = r#"{"quota": "20ms/100ms"}"#;
+const PPM: Option<u64> = Some(200_000);
+const EIO: i32 = nix::errno::Errno::EIO as i32;
+const ENOSPC: i32 = nix::errno::Errno::ENOSPC as i32;
+
+/// An owner on a kernel in memory, which goes with it. Process 5 is in `s`; `d` is empty.
+struct Rig(Option<Service>);
+
+impl Rig {
+    fn new() -> Self {
+        let mut kernel = Kernel::new(Version::V2);
+        for path in ["d", "s"] {
+            kernel.others_create(Path::new(path)).unwrap();
+        }
+        let own = std::process::id().cast_signed();
+        kernel.tasks().start_in(own, Path::new(""));
+        kernel.tasks().start_in(5, Path::new("s"));
+        simulated::install(Some(kernel));
+        let mut rig = Self(None);
+        rig.start(None);
+        rig
+    }
+
+    /// Starts an owner in the place of the present one, which dies.
+    fn start(&mut self, config: Option<&str>) {
+        self.0 = None;
+        if let Some(text) = config {
+            simulated::with(|kernel| kernel.disk().others_write(Path::new(CONFIG), text));
+        }
+        let options = stock::options(Version::V2, config.is_some(), Log::silent());
+        self.0 = Service::start(options).ok();
+        assert!(self.0.is_some());
+    }
+
+    /// Stops the owner, which undoes its groups.
+    fn stop(&mut self) {
+        let mut service = self.0.take().unwrap();
+        service.handle().stop();
+        service.turn();
+        assert_eq!(service.end().problems, [""; 0]);
+    }
+
+    fn ask(&mut self, request: Request, pid: Option<i32>) -> Answer {
+        let service = self.0.as_mut().unwrap();
+        let answer = service.handle().ask(request, pid.map(stock::handle_of));
+        service.turn();
+        answer.unwrap().try_recv().unwrap()
+    }
+
+    fn run(&mut self, name: &str, pid: i32) {
+        let run = Run {
+            name: name.into(),
+            is_numbered: false,
+            subject: String::new(),
+            knobs: serde_json::from_str(QUOTA).unwrap(),
+            choice: Choice::default(),
+        };
+        let answer = self.ask(Request::Run(Box::new(run)), Some(pid));
+        assert!(matches!(answer, Answer::Groups { .. }), "{answer:?}");
+    }
+
+    fn set(&mut self, pid: i32, knobs: &str) -> Answer {
+        let set = Set {
+            target: pid.to_string(),
+            knobs: serde_json::from_str(knobs).unwrap(),
+            choice: Choice::default(),
+        };
+        self.ask(Request::Set(Box::new(set)), Some(pid))
+    }
+
+    fn pass(&mut self, seconds: u64) {
+        for _ in 0..seconds {
+            simulated::with(|kernel| kernel.pass(Duration::from_secs(1)));
+            self.0.as_mut().unwrap().turn();
+        }
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.0 = None;
+        simulated::install(None);
+    }
+}
+
+fn fork(parent: i32, pid: i32) {
+    simulated::with(|kernel| kernel.tasks().fork(parent, pid));
+}
+
+fn others_move(pid: i32, path: &str) {
+    let file = Path::new(path).join("cgroup.procs");
+    simulated::with(|kernel| kernel.others_write(&file, &pid.to_string())).unwrap();
+}
+
+fn place(pid: i32) -> String {
+    simulated::with(|kernel| {
+        kernel
+            .tasks()
+            .get(pid)
+            .unwrap()
+            .cgroup
+            .display()
+            .to_string()
+    })
+}
+
+fn rate_ppm(pid: i32) -> Option<u64> {
+    simulated::with(|kernel| kernel.rate_ppm(pid))
+}
+
+#[test]
+fn a_set_that_is_refused_leaves_the_process_in_its_group() {
+    let mut rig = Rig::new();
+    rig.run("a", 5);
+    let answer = rig.set(5, r#"{"quota": "20ms/100ms", "burst": "50ms"}"#);
+    assert!(matches!(answer, Answer::Refused(_)), "{answer:?}");
+    assert_eq!((rate_ppm(5), &*place(5)), (PPM, "plimsoll/a"));
+}
+
+#[test]
+fn a_process_that_is_set_takes_along_those_that_it_has_started_beside_it() {
+    let mut rig = Rig::new();
+    rig.run("a", 5);
+    fork(5, 6);
+    rig.set(5, r#"{"quota": "30ms/100ms"}"#);
+    assert_eq!([place(5), place(6)], ["plimsoll/pid-5"; 2]);
+    others_move(6, "d");
+    rig.set(5, QUOTA);
+    rig.pass(2);
+    assert_eq!([&*place(5), &*place(6)], ["plimsoll/pid-5", "d"]);
+    // The process itself comes back, the child that is elsewhere stays.
+    others_move(5, "s");
+    rig.set(5, QUOTA);
+    assert_eq!([&*place(5), &*place(6)], ["plimsoll/pid-5", "d"]);
+}
+
+#[test]
+fn a_command_keeps_its_limit_after_a_kill_though_the_file_has_its_name() {
+    let mut rig = Rig::new();
+    rig.run("web", 5);
+    fork(5, 6);
+    rig.start(Some(
+        "version = 1\n[[group]]\nname = \"web\"\nmatch = { cgroup = \"/d\" }\nweight = 50\n",
+    ));
+    assert_eq!([place(5), place(6)], ["plimsoll/web-2"; 2]);
+    assert_eq!([rate_ppm(5), rate_ppm(6)], [PPM; 2]);
+}
+
+/// Stops an owner with a file, of a group with the processes 5 and 6.
+fn stopped() -> Rig {
+    let mut rig = Rig::new();
+    rig.start(Some("version = 1\n"));
+    rig.run("a", 5);
+    fork(5, 6);
+    rig.stop();
+    assert_eq!(place(6), "s");
+    rig
+}
+
+#[test]
+fn members_that_a_full_disk_has_kept_out_are_moved_in_later() {
+    let mut was_out = false;
+    // The owner writes so often at a start, and once more.
+    for after in 0..40 {
+        let mut rig = stopped();
+        let full = Some((simulated::Write::Disk, after, ENOSPC));
+        simulated::with(|kernel| kernel.faults.refusal_in = full);
+        let options = stock::options(Version::V2, true, Log::silent());
+        rig.0 = Service::start(options).ok();
+        simulated::with(|kernel| kernel.faults.refusal_in = None);
+        if rig.0.is_some() {
+            was_out |= rate_ppm(6).is_none();
+            rig.pass(2);
+            assert_eq!(rate_ppm(6), PPM, "{after}");
+        }
+    }
+    assert!(was_out);
+}
+
+#[test]
+fn a_group_that_waits_for_the_disk_outlives_its_first_process() {
+    let mut was_out = false;
+    for after in 0..40 {
+        let mut rig = stopped();
+        let full = Some((simulated::Write::Disk, after, ENOSPC));
+        simulated::with(|kernel| kernel.faults.refusal_in = full);
+        let options = stock::options(Version::V2, true, Log::silent());
+        rig.0 = Service::start(options).ok();
+        simulated::with(|kernel| {
+            kernel.faults.refusal_in = None;
+            kernel.faults.disk_is_full = true;
+            kernel.end(5);
+        });
+        if rig.0.is_some() {
+            was_out |= rate_ppm(6).is_none();
+            rig.pass(9);
+            simulated::with(|kernel| kernel.faults.disk_is_full = false);
+            rig.pass(70);
+            assert_eq!(rate_ppm(6), PPM, "{after}");
+        }
+    }
+    assert!(was_out);
+}
+
+#[test]
+fn a_group_that_could_not_be_undone_takes_the_next_process_in() {
+    for after in 0..12 {
+        let mut rig = Rig::new();
+        simulated::with(|kernel| kernel.tasks().start_in(7, Path::new("s")));
+        rig.run("x", 5);
+        // No request is for the group any more, and its undo is refused once.
+        simulated::with(|kernel| {
+            kernel
+                .disk()
+                .forget(&Path::new(RUNTIME).join("requested.json"));
+            kernel.faults.refusal_in = Some((simulated::Write::Kernel, after, EIO));
+        });
+        rig.start(None);
+        simulated::with(|kernel| kernel.faults.refusal_in = None);
+        rig.run("x", 7);
+        assert_eq!(rate_ppm(7), PPM, "{after}");
+    }
+}
