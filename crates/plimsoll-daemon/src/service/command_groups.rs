@@ -1,10 +1,10 @@
 //! Groups of commands and of single processes: they end with their processes, and outlive a
 //! restart of the daemon.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 
-use plimsoll_cgroupfs::os;
+use plimsoll_cgroupfs::{name, os};
 use plimsoll_engine::own_groups;
 use plimsoll_engine::{Result, tasks};
 
@@ -45,6 +45,11 @@ impl Service {
             let Some(entry) = self.table.get(&name) else {
                 continue;
             };
+            if let Some(gone) = self.removed_cgroup(&name) {
+                // The watch has seen neither its beginning nor its end.
+                self.cgroup_has_gone(&gone);
+                continue;
+            }
             // The first process of a group that was removed, or that something else has moved it out
             // of, does not count.
             let is_waiting = entry.applied.is_none();
@@ -59,6 +64,16 @@ impl Service {
                 self.request_commands();
             }
         }
+    }
+
+    /// The cgroup of a group in force, if another process has removed it.
+    fn removed_cgroup(&self, name: &str) -> Option<String> {
+        if !self.table.is_applied(name) {
+            return None;
+        }
+        let shown = self.enforcement.enforcer().shown_path(name).ok()?;
+        let shown = name::text_of(shown);
+        (!self.folder_exists(&shown)).then_some(shown)
     }
 
     pub(super) fn is_populated(&self, name: &str) -> bool {
@@ -86,9 +101,9 @@ impl Service {
     pub(super) fn take_back_members(&mut self, name: &str) -> Result<()> {
         let members = self.requests.take_members(name);
         let members = members.into_iter().filter(|member| lives(*member));
-        let mut ahead: Vec<i32> = members.map(|(pid, _)| pid).collect();
+        let mut ahead: VecDeque<i32> = members.map(|(pid, _)| pid).collect();
         let (mut result, mut seen) = (Ok(()), BTreeSet::new());
-        while let Some(pid) = ahead.pop() {
+        while let Some(pid) = ahead.pop_front() {
             if is_this_process(pid) || !seen.insert(pid) {
                 continue;
             }

@@ -63,7 +63,7 @@ impl Service {
         }
     }
 
-    fn cgroup_has_gone(&mut self, path: &str) {
+    pub(super) fn cgroup_has_gone(&mut self, path: &str) {
         if self.table.get(path).is_some() {
             // At once: a cgroup that appears with the same path is another one.
             self.table.set_desired(path, None);

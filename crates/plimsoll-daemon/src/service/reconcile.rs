@@ -39,6 +39,7 @@ impl Service {
         self.follow_machine();
         self.table.take(name);
         self.reconcile_chunk(&[name.to_owned()]);
+        self.enforcement.shared().look_now();
     }
 
     /// Hands the machine's policy, with this bandwidth slice, to the enforcer if it has changed.
@@ -108,12 +109,13 @@ impl Service {
     /// Notes a success, and moves the group's noted processes into it. If that fails, the group is
     /// tried again.
     fn note_applied(&mut self, name: &str, knobs: Knobs, loss: Option<String>) {
+        let taken = self.take_back_members(name);
         let log = &self.notices.log;
-        log.debug("apply", &format!("{name}: in force: {knobs}"));
-        if let Some(loss) = &loss {
-            log.warning("apply", &format!("{name}: {loss}"));
-        }
-        let Err(error) = self.take_back_members(name) else {
+        let Err(error) = taken else {
+            log.debug("apply", &format!("{name}: in force: {knobs}"));
+            if let Some(loss) = &loss {
+                log.warning("apply", &format!("{name}: {loss}"));
+            }
             self.table.applied(name, knobs, loss);
             return;
         };

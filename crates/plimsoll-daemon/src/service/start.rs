@@ -92,6 +92,9 @@ impl Service {
         service.take_changes(changes);
         service.reconcile();
         let left = service.enforcement.finish_adoption(&service.table);
+        if service.requests.forget_earlier_names() {
+            service.save_requests();
+        }
         service
             .notices
             .log_undo(&left, "for no group needs it any more");

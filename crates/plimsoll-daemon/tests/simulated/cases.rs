@@ -148,6 +148,29 @@ fn a_process_that_is_set_takes_along_those_that_it_has_started_beside_it() {
 }
 
 #[test]
+fn a_process_that_has_changed_its_group_goes_home_in_the_end() {
+    let mut rig = Rig::new();
+    rig.run("a", 5);
+    fork(5, 6);
+    rig.set(5, QUOTA);
+    let reset = Request::Reset {
+        target: "pid-5".into(),
+    };
+    rig.ask(reset, None);
+    assert_eq!([place(5), place(6)], ["s"; 2]);
+}
+
+#[test]
+fn a_group_that_others_remove_before_any_event_is_read_is_made_again() {
+    let mut rig = Rig::new();
+    rig.run("a", 5);
+    others_move(5, "s");
+    simulated::with(|kernel| kernel.others_remove(Path::new("plimsoll/a"))).unwrap();
+    rig.pass(3);
+    assert_eq!((rate_ppm(5), &*place(5)), (PPM, "plimsoll/a"));
+}
+
+#[test]
 fn a_command_keeps_its_limit_after_a_kill_though_the_file_has_its_name() {
     let mut rig = Rig::new();
     rig.run("web", 5);
@@ -157,6 +180,8 @@ fn a_command_keeps_its_limit_after_a_kill_though_the_file_has_its_name() {
     ));
     assert_eq!([place(5), place(6)], ["plimsoll/web-2"; 2]);
     assert_eq!([rate_ppm(5), rate_ppm(6)], [PPM; 2]);
+    rig.stop();
+    assert_eq!([place(5), place(6)], ["s"; 2]);
 }
 
 /// Stops an owner with a file, of a group with the processes 5 and 6.

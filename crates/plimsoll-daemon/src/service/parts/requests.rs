@@ -141,6 +141,14 @@ impl Requests {
         });
     }
 
+    /// Forgets the earlier names of renamed groups, whose processes have been moved. Returns whether
+    /// there were any.
+    pub fn forget_earlier_names(&mut self) -> bool {
+        let commands = self.requested.commands.values_mut();
+        let earlier = commands.filter_map(|command| command.renamed_from.take());
+        earlier.count() > 0
+    }
+
     /// Notes the members of the groups of commands, and removes the groups that have ended.
     /// Returns their names.
     pub fn update_members(&mut self, mut in_cgroups: Members) -> Vec<String> {

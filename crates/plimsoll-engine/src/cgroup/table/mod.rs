@@ -168,8 +168,22 @@ impl Table {
         self.create(policy, first)
     }
 
+    /// Returns the place to which a process of an own group goes when that group ends. `None`: it is
+    /// in none.
+    fn home_of(&mut self, pid: i32) -> Option<Vec<PathBuf>> {
+        let place = self.context.hierarchy.cgroup_of(pid).ok()?;
+        let of_group = self.groups.values().find_map(|group| match &group.origin {
+            Origin::Own(own) => own.home_of(&group.common, &place),
+            Origin::Foreign(_) => None,
+        });
+        let folder = self.context.hierarchy.cpu_folder(&place);
+        let mut left = self.left_own.values_mut();
+        of_group.or_else(|| left.find_map(|journal| Own::left_home_of(journal, &folder)))
+    }
+
     fn create(&mut self, policy: &GroupPolicy, first: i32) -> Result<()> {
-        let (common, own) = Own::create(policy, first, &self.context)?;
+        let home = self.home_of(first);
+        let (common, own) = Own::create(policy, first, home, &self.context)?;
         let mut group = of_own(common, own);
         match group.start_loops(&self.context) {
             Ok(()) => {
@@ -269,7 +283,8 @@ impl Table {
     fn put_left_back(&mut self, is_meant: impl Fn(&str) -> bool, report: &mut UndoReport) -> bool {
         let journal = &mut self.context.journal;
         let left = self.left.take(&self.context.hierarchy, is_meant);
-        let (mut files, mut noted) = (journal.take_all_late(), Vec::new());
+        let mut files = journal.take_all_late();
+        let mut noted: Vec<Entry> = files.iter().map(|file| released(&file.path)).collect();
         for (group, foreign) in &left {
             foreign.restore_tasks(report);
             files.extend(foreign.restores(group));
@@ -280,7 +295,7 @@ impl Table {
         let late: Vec<FileRestore> = refused.into_iter().map(|(file, _)| file.clone()).collect();
         noted.extend(late.iter().map(FileRestore::entry));
         journal.add_late(late);
-        if !left.is_empty() {
+        if !noted.is_empty() {
             journal.note(noted);
         }
         !left.is_empty()

@@ -84,6 +84,18 @@ impl Own {
         Ok(Some((common, own)))
     }
 
+    /// Returns the place to which the processes of a cgroup go that an earlier owner has left. `None`:
+    /// the cgroup is not of this journal.
+    pub fn left_home_of(journal: &mut Journal, folder: &Path) -> Option<Vec<PathBuf>> {
+        let parsed = journal.read_valid().ok()?;
+        let created = created(&parsed.entries);
+        let mut around = created.iter().filter(|one| {
+            let mut folders = one.folders.iter();
+            folders.any(|top| folder.starts_with(top))
+        });
+        around.next().map(|one| one.evacuate_to.to_vec())
+    }
+
     /// Moves a process to the place to which the group's processes go when the group ends.
     pub fn evacuate(&self, pid: i32) -> Result<()> {
         undo::move_back(&self.evacuate_to, pid)

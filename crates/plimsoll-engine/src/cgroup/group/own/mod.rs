@@ -3,7 +3,7 @@
 mod adopt;
 mod nice;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use plimsoll_cgroupfs::{CgroupError, CpuGroup, CpuStat, Version, os};
@@ -19,6 +19,7 @@ use crate::error::{EngineError, Result};
 use crate::group_policy::GroupPolicy;
 use crate::journal::{Entry, Header, Journal};
 use crate::knobs::{Bandwidth, Knobs};
+use crate::own_groups;
 use crate::tasks;
 use crate::undo::{self, UndoReport};
 
@@ -73,13 +74,24 @@ impl Own {
     ///
     /// # Errors
     /// When the kernel refuses, or the journal cannot be kept; then nothing is left of the group.
-    pub fn create(policy: &GroupPolicy, first: i32, context: &Context) -> Result<(Common, Self)> {
+    ///
+    /// `home`: the place to which the group's processes go in the end; `None`: the place where the
+    /// first process is.
+    pub fn create(
+        policy: &GroupPolicy,
+        first: i32,
+        home: Option<Vec<PathBuf>>,
+        context: &Context,
+    ) -> Result<(Common, Self)> {
         let hierarchy = &context.hierarchy;
         let yields = context.yields(&policy.knobs, policy.is_scheduled, false);
         let layout = Layout::new(hierarchy, &policy.name, 0, &policy.knobs, yields);
         let header = Header::new(&policy.name, &policy.subject, &policy.knobs);
         // Its descendants go back to the place of the process, not to that of the owner.
-        let evacuate_to = hierarchy.folders_of(first)?;
+        let evacuate_to = match home {
+            Some(home) => home,
+            None => hierarchy.folders_of(first)?,
+        };
         let nice_before = Some(tasks::nice(first)?);
         let journal = Journal::create(context.runtime.path(), &header)?;
         let knobs = policy.knobs.clone();
@@ -105,6 +117,15 @@ impl Own {
             nice_before,
             journal,
         }
+    }
+
+    /// Returns the place to which the processes of a cgroup of this group go in the end. `None`: the
+    /// cgroup is not of this group.
+    pub fn home_of(&self, common: &Common, place: &Path) -> Option<Vec<PathBuf>> {
+        let behind = self.behind.iter().map(|layout| &layout.top);
+        let mut tops = behind.chain([&common.layout.top]);
+        let is_here = tops.any(|top| place.starts_with(top.path()));
+        is_here.then(|| self.evacuate_to.clone())
     }
 
     /// Returns whether processes are left in layouts that were replaced.
@@ -153,7 +174,14 @@ impl Own {
         {
             return Ok(());
         }
-        let entry = move_entry(&context.hierarchy, pid)?;
+        let mut entry = move_entry(&context.hierarchy, pid)?;
+        let cgroup = context.hierarchy.cgroup_of(pid)?;
+        if let (Entry::Move { from, .. }, true) =
+            (&mut entry, own_groups::is_own(&context.hierarchy, &cgroup))
+        {
+            // The other group may be gone then.
+            from.clone_from(&self.evacuate_to);
+        }
         self.record(&[entry])?;
         let added = common.layout.leaf.add_process(pid);
         added.map_err(|error| real_time_refused(error, pid))?;
