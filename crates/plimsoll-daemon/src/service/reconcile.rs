@@ -7,6 +7,7 @@ use plimsoll_engine::{EngineError, Result};
 
 use super::Service;
 use super::desired::{self, Desired};
+use super::members::members_of_groups;
 
 /// Groups that are reconciled in one go. Requests and the control loop wait that long.
 const CHUNK: usize = 64;
@@ -109,6 +110,12 @@ impl Service {
     /// Notes a success, and moves the group's noted processes into it. If that fails, the group is
     /// tried again.
     fn note_applied(&mut self, name: &str, knobs: Knobs, loss: Option<String>) {
+        if let Some(earlier) = self.requests.earlier_name(name).map(str::to_owned) {
+            // They may have forked since the start.
+            let left = members_of_groups(&self.hierarchy).remove(&earlier);
+            let left = left.into_iter().flatten();
+            left.for_each(|member| self.requests.note_member(name, member));
+        }
         let taken = self.take_back_members(name);
         let log = &self.notices.log;
         let Err(error) = taken else {
@@ -117,6 +124,7 @@ impl Service {
                 log.warning("apply", &format!("{name}: {loss}"));
             }
             self.table.applied(name, knobs, loss);
+            self.end_earlier_name(name);
             return;
         };
         let problem = format!("a process cannot be moved into it: {error}");
@@ -125,6 +133,25 @@ impl Service {
             let text = format!("{name}: {problem}");
             self.notices.log.error("member", &text);
         }
+    }
+
+    /// Undoes the group that a renamed one was under its earlier name: its processes are in this one.
+    fn end_earlier_name(&mut self, name: &str) {
+        let Some(earlier) = self.requests.take_earlier_name(name) else {
+            return;
+        };
+        if self.table.get(&earlier).is_none() {
+            self.take_away(&earlier);
+        }
+        self.save_requests();
+    }
+
+    /// Undoes the changes of an earlier owner that no group needs any more.
+    pub(super) fn finish_adoption(&mut self) -> UndoReport {
+        let (table, requests) = (&self.table, &self.requests);
+        let is_wanted =
+            |name: &str| table.desired(name).is_some() || requests.is_earlier_name(name);
+        self.enforcement.finish_adoption(&is_wanted)
     }
 
     /// Undoes the changes of a group that is not desired any more.

@@ -117,7 +117,7 @@ impl Service {
     /// Applies all groups, which the enforcer adopts, and undoes the changes that no group needs.
     fn adopt_groups(&mut self) {
         self.reconcile();
-        let left = self.enforcement.finish_adoption(&self.table);
+        let left = self.finish_adoption();
         self.notices
             .log_undo(&left, "for no group needs it any more");
     }

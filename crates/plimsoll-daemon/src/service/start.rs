@@ -91,10 +91,7 @@ impl Service {
         service.request_running_commands(in_cgroups);
         service.take_changes(changes);
         service.reconcile();
-        let left = service.enforcement.finish_adoption(&service.table);
-        if service.requests.forget_earlier_names() {
-            service.save_requests();
-        }
+        let left = service.finish_adoption();
         service
             .notices
             .log_undo(&left, "for no group needs it any more");

@@ -37,7 +37,10 @@ impl Service {
                  of groups of `plimsoll set PID`"
             ));
         }
-        if self.file.rule(&name).is_some() || self.table.get(&name).is_some() {
+        let is_taken = self.file.rule(&name).is_some()
+            || self.table.get(&name).is_some()
+            || self.requests.is_earlier_name(&name);
+        if is_taken {
             return Err(EngineError::NameTaken { name }.to_string());
         }
         let command = Command {

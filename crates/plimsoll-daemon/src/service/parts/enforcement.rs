@@ -12,7 +12,6 @@ use plimsoll_engine::undo::UndoReport;
 use super::super::desired::Desired;
 use super::super::handle::Handle;
 use super::super::options::{AfterAdoption, Starter};
-use super::GroupTable;
 use super::control_loop::{ControlLoop, Heartbeat, Shared};
 use super::planner::{Planned, Planner};
 use crate::config::{Config, EnforcerWanted};
@@ -75,11 +74,10 @@ impl Enforcement {
         Ok(enforcing.left_behind)
     }
 
-    /// Undoes the changes of an earlier owner, or enforcer, that no group of this table needs any
-    /// more. Called after all groups have been added.
-    pub fn finish_adoption(&mut self, table: &GroupTable) -> UndoReport {
-        let is_wanted = |name: &str| table.desired(name).is_some();
-        let mut report = self.enforcer().finish_adoption(&is_wanted);
+    /// Undoes the changes of an earlier owner, or enforcer, that no wanted group needs any more.
+    /// Called after all groups have been added.
+    pub fn finish_adoption(&mut self, is_wanted: &dyn Fn(&str) -> bool) -> UndoReport {
+        let mut report = self.enforcer().finish_adoption(is_wanted);
         if let Some(undo) = self.after_adoption.take() {
             report.extend(undo());
         }

@@ -141,12 +141,20 @@ impl Requests {
         });
     }
 
-    /// Forgets the earlier names of renamed groups, whose processes have been moved. Returns whether
-    /// there were any.
-    pub fn forget_earlier_names(&mut self) -> bool {
-        let commands = self.requested.commands.values_mut();
-        let earlier = commands.filter_map(|command| command.renamed_from.take());
-        earlier.count() > 0
+    /// Whether a renamed group had this name, and is not in force under its other one yet.
+    pub fn is_earlier_name(&self, name: &str) -> bool {
+        let mut commands = self.requested.commands.values();
+        commands.any(|command| command.renamed_from.as_deref() == Some(name))
+    }
+
+    /// The earlier name of a group, in whose cgroup processes of it may be.
+    pub fn earlier_name(&self, name: &str) -> Option<&str> {
+        self.command(name)?.renamed_from.as_deref()
+    }
+
+    /// Forgets the earlier name of a group, and returns it.
+    pub fn take_earlier_name(&mut self, name: &str) -> Option<String> {
+        self.requested.commands.get_mut(name)?.renamed_from.take()
     }
 
     /// Notes the members of the groups of commands, and removes the groups that have ended.

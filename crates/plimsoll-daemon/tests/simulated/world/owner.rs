@@ -368,10 +368,6 @@ impl World {
             self.kept.remove(other);
             self.members.retain(|_, group| group != other);
             self.rename(name, other);
-            if let (Some(kept), true) = (self.kept.get_mut(other), self.is_stale) {
-                // It is made anew, which may fail, and then the old one is undone.
-                kept.promise = None;
-            }
         }
         let next = with_config(&self.wanted, self.config);
         let is_same = next == self.wanted;

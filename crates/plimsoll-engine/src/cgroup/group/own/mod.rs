@@ -88,10 +88,9 @@ impl Own {
         let layout = Layout::new(hierarchy, &policy.name, 0, &policy.knobs, yields);
         let header = Header::new(&policy.name, &policy.subject, &policy.knobs);
         // Its descendants go back to the place of the process, not to that of the owner.
-        let evacuate_to = match home {
-            Some(home) => home,
-            None => hierarchy.folders_of(first)?,
-        };
+        let place = hierarchy.folders_of(first)?;
+        let is_in_another = home.is_some();
+        let evacuate_to = home.unwrap_or_else(|| place.clone());
         let nice_before = Some(tasks::nice(first)?);
         let journal = Journal::create(context.runtime.path(), &header)?;
         let knobs = policy.knobs.clone();
@@ -102,6 +101,11 @@ impl Own {
         match built {
             Ok(()) => Ok((common, own)),
             Err(error) => {
+                if is_in_another {
+                    // To its group, not to the place to which that would put it back. The undo
+                    // moves what is left.
+                    let _ = undo::move_back(&place, first);
+                }
                 own.undo(context, &mut UndoReport::default());
                 Err(error)
             }
