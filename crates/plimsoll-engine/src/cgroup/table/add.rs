@@ -198,6 +198,8 @@ impl Table {
         let error = explained(&prepared.group, &new.policy.knobs, error);
         if self.left.contains(&prepared.group) {
             // The cgroup stays as an earlier owner has left it, and is tried again.
+            let tried = prepared.values.restores(&prepared.group);
+            self.left.note_tried(&prepared.group, tried);
             return Err(error);
         }
         let mut noted = vec![prepared.released()];

@@ -110,6 +110,19 @@ impl Left {
         one.filter(|one| Some(one.inode) == group.inode())
     }
 
+    /// Notes the files of a failed attempt that may not have been put back: they are still ours.
+    pub fn note_tried(&mut self, group: &CpuGroup, tried: Vec<FileRestore>) {
+        let Some(one) = self.groups.get_mut(&folder_of(group)) else {
+            return;
+        };
+        for file in tried {
+            match one.files.iter_mut().find(|known| known.path == file.path) {
+                Some(known) => known.ours.extend(file.ours),
+                None => one.files.push(file),
+            }
+        }
+    }
+
     pub fn contains(&self, group: &CpuGroup) -> bool {
         self.same(group).is_some()
     }
