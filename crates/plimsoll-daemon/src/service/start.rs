@@ -96,15 +96,19 @@ impl Service {
             .notices
             .log_undo(&left, "for no group needs it any more");
         service.follow_fair_class();
-        if service.file.is_present() {
+        service.log_start();
+        Ok(service)
+    }
+
+    fn log_start(&self) {
+        if self.file.is_present() {
             let text = format!(
                 "{}: {} groups of the file, {} in force",
-                service.file.path().display(),
-                service.config().rules.len(),
-                service.table.len()
+                self.file.path().display(),
+                self.config().rules.len(),
+                self.table.len()
             );
-            service.notices.log.info("service", &text);
+            self.notices.log.info("service", &text);
         }
-        Ok(service)
     }
 }

@@ -2,6 +2,7 @@
 
 mod clients;
 mod counts;
+mod observe;
 mod others;
 mod owner;
 mod promise;
