@@ -17,11 +17,15 @@ const EIO: i32 = nix::errno::Errno::EIO as i32;
 const ENOSPC: i32 = nix::errno::Errno::ENOSPC as i32;
 
 /// An owner on a kernel in memory, which goes with it. Process 5 is in `s`; `d` is empty.
-struct Rig(Option<Service>);
+struct Rig(Option<Service>, Version);
 
 impl Rig {
     fn new() -> Self {
-        let mut kernel = Kernel::new(Version::V2);
+        Self::on(Version::V2)
+    }
+
+    fn on(version: Version) -> Self {
+        let mut kernel = Kernel::new(version);
         for path in ["d", "s"] {
             kernel.others_create(Path::new(path)).unwrap();
         }
@@ -29,7 +33,7 @@ impl Rig {
         kernel.tasks().start_in(own, Path::new(""));
         kernel.tasks().start_in(5, Path::new("s"));
         simulated::install(Some(kernel));
-        let mut rig = Self(None);
+        let mut rig = Self(None, version);
         rig.start(None);
         rig
     }
@@ -40,7 +44,7 @@ impl Rig {
         if let Some(text) = config {
             simulated::with(|kernel| kernel.disk().others_write(Path::new(CONFIG), text));
         }
-        let options = stock::options(Version::V2, config.is_some(), Log::silent());
+        let options = stock::options(self.1, config.is_some(), Log::silent());
         self.0 = Service::start(options).ok();
         assert!(self.0.is_some());
     }
@@ -73,12 +77,12 @@ impl Rig {
     }
 
     fn set(&mut self, pid: i32, knobs: &str) -> Answer {
-        let set = Set {
-            target: pid.to_string(),
-            knobs: serde_json::from_str(knobs).unwrap(),
-            choice: Choice::default(),
-        };
-        self.ask(Request::Set(Box::new(set)), Some(pid))
+        self.ask(set(&pid.to_string(), knobs), Some(pid))
+    }
+
+    fn reset(&mut self, target: &str) {
+        let target = target.into();
+        self.ask(Request::Reset { target }, None);
     }
 
     fn pass(&mut self, seconds: u64) {
@@ -94,6 +98,14 @@ impl Drop for Rig {
         self.0 = None;
         simulated::install(None);
     }
+}
+
+fn set(target: &str, knobs: &str) -> Request {
+    Request::Set(Box::new(Set {
+        target: target.into(),
+        knobs: serde_json::from_str(knobs).unwrap(),
+        choice: Choice::default(),
+    }))
 }
 
 fn fork(parent: i32, pid: i32) {
@@ -153,11 +165,30 @@ fn a_process_that_has_changed_its_group_goes_home_in_the_end() {
     rig.run("a", 5);
     fork(5, 6);
     rig.set(5, QUOTA);
-    let reset = Request::Reset {
-        target: "pid-5".into(),
-    };
-    rig.ask(reset, None);
+    rig.reset("pid-5");
     assert_eq!([place(5), place(6)], ["s"; 2]);
+}
+
+#[test]
+fn a_quota_that_the_kernel_refuses_twice_is_put_back_by_the_next_owner() {
+    let mut rig = Rig::on(Version::V1);
+    let file = Path::new("d/e/cpu.cfs_quota_us");
+    simulated::with(|kernel| {
+        kernel.others_create(Path::new("d/e")).unwrap();
+        kernel.others_write(file, "70000").unwrap();
+    });
+    rig.ask(set("/d/e", QUOTA), None);
+    rig.ask(set("/d", r#"{"quota": "50ms/100ms"}"#), None);
+    // Cgroup v1 refuses 70 % below the parent's 50 %.
+    rig.reset("/d/e");
+    rig.ask(set("/d/e", r#"{"quota": "30ms/100ms"}"#), None);
+    rig.reset("/d/e");
+    let text = || simulated::with(|kernel| kernel.text(file));
+    assert_eq!(text().as_deref(), Some("30000"));
+    rig.start(None);
+    rig.reset("/d");
+    rig.stop();
+    assert_eq!(text().as_deref(), Some("70000"));
 }
 
 #[test]

@@ -125,6 +125,10 @@ impl Foreign {
                     file.old.clone_from(&earlier.old);
                     file.ours.extend(earlier.ours.iter().cloned());
                     file.driven |= earlier.driven;
+                    // The journal's entry of a refused file has only the last.
+                    if let Ok(now) = read_text(&file.path) {
+                        file.ours.sort_by_key(|ours| *ours == now);
+                    }
                 }
                 None => all.push(earlier.clone()),
             }
