@@ -42,7 +42,8 @@ pub enum EngineError {
     ThreadsApart { pid: i32, tid: i32, cgroup: String },
     #[error("{target}: no such {what}")]
     NoTarget { target: String, what: &'static str },
-    /// Failure of a control loop, or of a journal that takes no more entries.
+    /// Failure of a control loop, of a journal that takes no more entries, or of an undo that a new
+    /// group of this name waits for.
     #[error("group `{name}`: {problem}")]
     Group { name: String, problem: String },
     #[error("sched_ext: {problem}")]

@@ -111,7 +111,7 @@ impl Service {
     /// tried again.
     fn note_applied(&mut self, name: &str, knobs: Knobs, loss: Option<String>) {
         if let Some(earlier) = self.requests.earlier_name(name).map(str::to_owned) {
-            // They may have forked since the start.
+            // Processes in the earlier cgroup may have forked since the start.
             let left = members_of_groups(&self.hierarchy).remove(&earlier);
             let left = left.into_iter().flatten();
             left.for_each(|member| self.requests.note_member(name, member));

@@ -226,17 +226,22 @@ fn stopped() -> Rig {
     rig
 }
 
+/// Starts the next owner after [`stopped`]; one write to the disk, after so many, finds it full.
+fn restarted_on_a_full_disk(after: u64) -> Rig {
+    let mut rig = stopped();
+    let full = Some((simulated::Write::Disk, after, ENOSPC));
+    simulated::with(|kernel| kernel.faults.refusal_in = full);
+    rig.0 = Service::start(stock::options(rig.1, true, Log::silent())).ok();
+    simulated::with(|kernel| kernel.faults.refusal_in = None);
+    rig
+}
+
 #[test]
 fn members_that_a_full_disk_has_kept_out_are_moved_in_later() {
     let mut was_out = false;
     // The owner writes so often at a start, and once more.
     for after in 0..40 {
-        let mut rig = stopped();
-        let full = Some((simulated::Write::Disk, after, ENOSPC));
-        simulated::with(|kernel| kernel.faults.refusal_in = full);
-        let options = stock::options(Version::V2, true, Log::silent());
-        rig.0 = Service::start(options).ok();
-        simulated::with(|kernel| kernel.faults.refusal_in = None);
+        let mut rig = restarted_on_a_full_disk(after);
         if rig.0.is_some() {
             was_out |= rate_ppm(6).is_none();
             rig.pass(2);
@@ -250,13 +255,8 @@ fn members_that_a_full_disk_has_kept_out_are_moved_in_later() {
 fn a_group_that_waits_for_the_disk_outlives_its_first_process() {
     let mut was_out = false;
     for after in 0..40 {
-        let mut rig = stopped();
-        let full = Some((simulated::Write::Disk, after, ENOSPC));
-        simulated::with(|kernel| kernel.faults.refusal_in = full);
-        let options = stock::options(Version::V2, true, Log::silent());
-        rig.0 = Service::start(options).ok();
+        let mut rig = restarted_on_a_full_disk(after);
         simulated::with(|kernel| {
-            kernel.faults.refusal_in = None;
             kernel.faults.disk_is_full = true;
             kernel.end(5);
         });

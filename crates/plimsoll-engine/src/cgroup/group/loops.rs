@@ -66,7 +66,7 @@ impl Loops {
         }
         let new = per_task(layout, knobs);
         let present = self.per_task.as_ref();
-        // The same caps go on: only they know the tasks that have leaves of their own.
+        // Caps that are alike stay: a new object would not know the tasks that have leaves.
         if !present
             .zip(new.as_ref())
             .is_some_and(|(old, new)| old.is_like(new))

@@ -72,11 +72,11 @@ impl Own {
     /// Makes the cgroups of a group, applies its knobs, and moves its first process in. Loops are
     /// not started.
     ///
-    /// # Errors
-    /// When the kernel refuses, or the journal cannot be kept; then nothing is left of the group.
-    ///
     /// `home`: the place to which the group's processes go in the end; `None`: the place where the
     /// first process is.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or the journal cannot be kept; then nothing is left of the group.
     pub fn create(
         policy: &GroupPolicy,
         first: i32,
@@ -102,8 +102,8 @@ impl Own {
             Ok(()) => Ok((common, own)),
             Err(error) => {
                 if is_in_another {
-                    // To its group, not to the place to which that would put it back. The undo
-                    // moves what is left.
+                    // Back into its group. The undo would take the process out of that, too; it moves
+                    // only processes that are still here.
                     let _ = undo::move_back(&place, first);
                 }
                 own.undo(context, &mut UndoReport::default());
