@@ -201,7 +201,7 @@ pub fn nr_real_time(tids: &[i32]) -> u64 {
 }
 
 /// Identity of a task, which distinguishes it from a later one of the same number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId {
     pub tid: i32,
     /// Start time, in clock ticks since boot.

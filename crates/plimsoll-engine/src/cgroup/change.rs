@@ -6,23 +6,22 @@ use plimsoll_cgroupfs::{CpuGroup, CpuMax, WEIGHT_DEFAULT, read_text};
 use plimsoll_policy::order::GROUP_WEIGHT_MIN as WEIGHT_BACKGROUND;
 
 use super::bandwidth::least_bandwidth;
-use super::values::{Keeping, TrackedFile, Values, released};
 use super::wanted::{Limit, Wanted};
 use crate::error::{EngineError, Result};
-use crate::journal::Entry;
+use crate::journal::{Entry, FileRestore, Held};
 use crate::knobs::Bandwidth;
 
 /// Writes that take a cgroup from its present values to the wanted ones.
 #[derive(Debug, Default)]
 pub(super) struct Change {
-    /// Tracked files after the change.
-    pub values: Values,
     /// Journal entries to be on disk before the first step.
     pub entries: Vec<Entry>,
     /// Writes in an order in which the kernel takes them.
     steps: Vec<Step>,
     /// Journal entries to be written after the last step.
     pub afterwards: Vec<Entry>,
+    /// Files that hold wanted values after the change.
+    files: Vec<PathBuf>,
 }
 
 #[derive(Debug)]
@@ -34,9 +33,9 @@ struct Step {
 }
 
 impl Change {
-    /// Finds the writes after which a cgroup has the wanted values. `known`: its tracked files so
-    /// far.
-    pub fn plan(group: &CpuGroup, known: &Values, wanted: &Wanted) -> Result<Self> {
+    /// Finds the writes after which a cgroup has the wanted values. `known`: the files that Plimsoll
+    /// has written so far.
+    pub fn plan(group: &CpuGroup, known: &Held, wanted: &Wanted) -> Result<Self> {
         let mut planner = Planner {
             group,
             known,
@@ -45,6 +44,13 @@ impl Change {
         planner.weigh(wanted)?;
         planner.limit(wanted.limit)?;
         Ok(planner.finish())
+    }
+
+    /// Finds the writes as [`Self::plan`] does, for a cgroup of our own, whose quota the headroom
+    /// controller may write. None of its values is put back.
+    pub fn plan_own(group: &CpuGroup, wanted: &Wanted) -> Result<Self> {
+        let (path, _) = group.quota_setting(&Bandwidth::unlimited().into());
+        Self::plan(group, &Held::with_driven(path), wanted)
     }
 
     /// Writes the files. When the kernel refuses one, the writes before it are taken back.
@@ -89,7 +95,7 @@ fn go_back(group: &CpuGroup, steps: &[Step]) {
 
 struct Planner<'a> {
     group: &'a CpuGroup,
-    known: &'a Values,
+    known: &'a Held,
     change: Change,
 }
 
@@ -97,7 +103,7 @@ impl Planner<'_> {
     /// Returns the text that a file had before any change of ours.
     fn old(&self, path: &Path) -> Result<String> {
         match self.known.get(path) {
-            Some(file) => Ok(file.old.clone().into()),
+            Some(file) => Ok(file.old.clone()),
             None => Ok(read_text(path)?),
         }
     }
@@ -130,45 +136,41 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Adds a file to the tracked ones; `new` is the text that it will hold.
-    fn keep(&mut self, path: &Path, old: &str, new: &str, keeping: Keeping) {
+    /// Records that a file will hold `new`, and keep it.
+    fn keep(&mut self, path: &Path, old: &str, new: &str) {
         let known = self.known.get(path);
-        let same = |file: &TrackedFile| &*file.ours == new && file.keeping == keeping;
-        let (path, name) = (path.to_owned(), path.file_name().unwrap_or_default());
         let write = Entry::Write {
-            path: path.clone(),
+            path: path.to_owned(),
             old: old.into(),
             new: new.into(),
         };
-        if keeping == Keeping::Driven {
-            if !known.is_some_and(|file| file.keeping == Keeping::Driven) {
-                self.change.entries.push(Entry::Control {
-                    path,
-                    old: old.into(),
-                });
-            }
-        } else if known.is_some_and(|file| file.keeping == Keeping::Driven) {
+        if known.is_some_and(|file| file.driven) {
             // From now on a foreign value can be told from ours again.
-            self.change.afterwards.push(released(&path));
+            self.change.afterwards.push(Entry::released(path));
             self.change.afterwards.push(write);
-        } else if !known.is_some_and(same) && old != new {
+        } else if known.is_none_or(|file| file.ours.last().is_none_or(|ours| ours != new)) {
             self.change.entries.push(write);
         }
-        self.change.values.files.push(TrackedFile {
-            name: name.to_string_lossy().into(),
-            old: old.into(),
-            ours: new.into(),
-            keeping,
-            reported: None,
-        });
+        self.change.files.push(path.to_owned());
+    }
+
+    /// Records that a loop will write a file.
+    fn keep_driven(&mut self, path: &Path, old: &str) {
+        if !self.known.get(path).is_some_and(|file| file.driven) {
+            self.change.entries.push(Entry::Control {
+                path: path.to_owned(),
+                old: old.into(),
+            });
+        }
+        self.change.files.push(path.to_owned());
     }
 
     /// Returns whether somebody else has written a file since we did. The old value does not count
     /// as theirs: an owner that died half-way may have put it back.
     fn is_theirs(&self, path: &Path) -> bool {
         self.known.get(path).is_some_and(|file| {
-            let is_another = |now: String| now != *file.ours && now != *file.old;
-            file.keeping == Keeping::Written && read_text(path).is_ok_and(is_another)
+            let is_another = |now: String| now != file.old && !file.ours.contains(&now);
+            !file.driven && read_text(path).is_ok_and(is_another)
         })
     }
 
@@ -184,7 +186,7 @@ impl Planner<'_> {
         let is_idle = self.group.read_idle()?;
         let old = self.old(&mark)?;
         if driven {
-            self.keep(&mark, &old, &old, Keeping::Driven);
+            self.keep_driven(&mark, &old);
             return self.weigh_alone(weight, true, is_idle);
         }
         let known = self.known.get(&mark).is_some();
@@ -198,7 +200,7 @@ impl Planner<'_> {
         }
         let text = if idle { "1" } else { "0" };
         if wanted.idle.is_some() {
-            self.keep(&mark, &old, text, Keeping::Written);
+            self.keep(&mark, &old, text);
         }
         if idle {
             self.remember_weight(is_idle)?;
@@ -212,8 +214,8 @@ impl Planner<'_> {
         self.weigh_alone(weight, false, is_idle)
     }
 
-    /// Tracks the weight of a cgroup that is marked idle: it has to be put back when the mark is
-    /// cleared.
+    /// Records the weight of a cgroup that is marked idle: the kernel forgets it, and it has to be
+    /// put back when the mark is cleared.
     fn remember_weight(&mut self, is_idle: bool) -> Result<()> {
         let (path, default) = self.group.weight_setting(WEIGHT_DEFAULT);
         if is_idle && self.known.get(&path).is_none() {
@@ -221,7 +223,7 @@ impl Planner<'_> {
         }
         let old = self.old(&path)?;
         if old != default || self.known.get(&path).is_some() {
-            self.keep(&path, &old, &default, Keeping::Remembered);
+            self.keep(&path, &old, &default);
         }
         Ok(())
     }
@@ -232,9 +234,9 @@ impl Planner<'_> {
         let (path, default) = self.group.weight_setting(WEIGHT_DEFAULT);
         let known = self.known.get(&path);
         let now = if was_idle { default } else { read_text(&path)? };
-        let old = known.map_or_else(|| now.clone(), |file| file.old.clone().into());
+        let old = known.map_or_else(|| now.clone(), |file| file.old.clone());
         if driven {
-            self.keep(&path, &old, &old, Keeping::Driven);
+            self.keep_driven(&path, &old);
             return Ok(());
         }
         let text = match wanted {
@@ -244,7 +246,7 @@ impl Planner<'_> {
             None => return Ok(()),
         };
         if wanted.is_some() {
-            self.keep(&path, &old, &text, Keeping::Written);
+            self.keep(&path, &old, &text);
         }
         if text != now {
             self.step(&path, &text, &now);
@@ -254,16 +256,16 @@ impl Planner<'_> {
 
     /// Sets the quota: a fixed limit, or one that the headroom controller writes.
     fn limit(&mut self, limit: Limit) -> Result<()> {
-        if limit == Limit::None && self.known.bandwidth.is_none() {
+        if limit == Limit::None && !self.knows_bandwidth() {
             return Ok(());
         }
         let now = Bandwidth::from(self.group.read_cpu_max()?);
-        let found = self.known.bandwidth.unwrap_or(now);
+        let found = self.first_bandwidth(&now);
         let (quota_file, _) = self.group.quota_setting(&now.into());
         let has_headroom = limit == Limit::Headroom;
         let wanted = if has_headroom {
             let known = self.known.get(&quota_file);
-            let is_driven = known.is_some_and(|file| file.keeping == Keeping::Driven);
+            let is_driven = known.is_some_and(|file| file.driven);
             let mut least = least_bandwidth();
             if is_driven && now.quota.quota_ns.is_some() {
                 // The loop's last quota stands until the loop writes the next.
@@ -282,16 +284,34 @@ impl Planner<'_> {
             .into_iter()
             .zip(self.group.cpu_max_settings(&wanted.into()))
         {
-            let driven = has_headroom && path == quota_file;
-            let (new, keeping) = match driven {
-                true => (&old, Keeping::Driven),
-                false => (&new, Keeping::Written),
-            };
-            self.keep(&path, &old, new, keeping);
+            match has_headroom && path == quota_file {
+                true => self.keep_driven(&path, &old),
+                false => self.keep(&path, &old, &new),
+            }
         }
-        self.change.values.bandwidth = Some(found);
         self.bandwidth_steps(&now, &wanted);
         Ok(())
+    }
+
+    /// Returns the bandwidth before any change of ours; `now`: the present one.
+    fn first_bandwidth(&self, now: &Bandwidth) -> Bandwidth {
+        let mut first = CpuMax::from(*now);
+        for file in self.with_first_values() {
+            first.take_text(name_of(file), &file.old);
+        }
+        first.into()
+    }
+
+    fn knows_bandwidth(&self) -> bool {
+        let mut any = CpuMax::from(Bandwidth::unlimited());
+        let mut files = self.with_first_values();
+        files.any(|file| any.take_text(name_of(file), &file.old))
+    }
+
+    /// Lists the files that are put back.
+    fn with_first_values(&self) -> impl Iterator<Item = &FileRestore> {
+        let files = self.known.files.iter();
+        files.filter(|file| !file.old.is_empty())
     }
 
     /// Puts the original quota back, unless somebody else has written another.
@@ -320,13 +340,17 @@ impl Planner<'_> {
     fn finish(self) -> Change {
         let mut change = self.change;
         for file in &self.known.files {
-            let path = self.group.cpu_file(&file.name);
-            if change.values.get(&path).is_none() {
-                change.afterwards.push(released(&path));
+            if !change.files.contains(&file.path) {
+                change.afterwards.push(Entry::released(&file.path));
             }
         }
         change
     }
+}
+
+fn name_of(file: &FileRestore) -> &str {
+    let name = file.path.file_name().unwrap_or_default();
+    name.to_str().unwrap_or_default()
 }
 
 fn no_weight(weight: u32) -> EngineError {
@@ -343,6 +367,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::cgroup::audit::external_changes;
+    use crate::journal::Restores;
     use crate::knobs::Knobs;
     use plimsoll_cgroupfs::{Hierarchy, Version};
 
@@ -367,11 +393,32 @@ mod tests {
         group
     }
 
-    fn plan(group: &CpuGroup, known: &Values, json: &str) -> Change {
+    fn wanted(json: &str) -> Wanted {
         let knobs: Knobs = serde_json::from_str(json).unwrap();
         // In the tests here only a group that yields has the knob `headroom`.
-        let wanted = Wanted::on_one_cgroup(&knobs, knobs.headroom.is_some());
-        Change::plan(group, known, &wanted).unwrap()
+        Wanted::on_one_cgroup(&knobs, knobs.headroom.is_some())
+    }
+
+    fn plan(group: &CpuGroup, known: &Held, json: &str) -> Change {
+        Change::plan(group, known, &wanted(json)).unwrap()
+    }
+
+    /// Returns the files that are known after a change.
+    fn after(group: &CpuGroup, known: &[&Change]) -> Held {
+        let folder = group.cpu_file("x").parent().unwrap().to_owned();
+        let hold = Entry::Hold {
+            folder: folder.clone(),
+            inode: 1,
+        };
+        let entries = known
+            .iter()
+            .flat_map(|change| [&change.entries[..], &change.afterwards].concat());
+        let mut restores = Restores::of([hold].into_iter().chain(entries));
+        restores.held.remove(&folder).unwrap()
+    }
+
+    fn audit(group: &CpuGroup, known: &Held, json: &str) -> Vec<String> {
+        external_changes(group, Change::plan(group, known, &wanted(json))).unwrap()
     }
 
     fn steps(change: &Change) -> Vec<(&str, &str)> {
@@ -387,54 +434,55 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let group = cgroup(&folder, &[]);
         let json = r#"{"class": "normal", "weight": "50", "quota": "70ms/100ms", "burst": "30ms"}"#;
-        let change = plan(&group, &Values::default(), json);
-        assert!(steps(&change).is_empty() && change.entries.is_empty());
-        // The files are tracked nevertheless: an external change is noticed.
-        assert_eq!(change.values.files.len(), 5);
+        let change = plan(&group, &Held::default(), json);
+        assert!(steps(&change).is_empty());
+        // The files are recorded nevertheless: these are the values to put back.
+        let known = after(&group, &[&change]);
+        assert_eq!(known.files.len(), 5);
         fs::write(group.cpu_file("cpu.shares"), "2").unwrap();
-        let mut values = change.values;
-        assert_eq!(values.audit(&group).unwrap().len(), 1);
-        assert!(values.audit(&group).unwrap().is_empty());
-        let again = plan(&group, &values, json);
+        let changed = "/g: cpu.shares was changed to `2`";
+        assert_eq!(audit(&group, &known, json), [changed]);
+        let again = plan(&group, &known, json);
         assert_eq!(steps(&again), [("cpu.shares", "512")]);
+        assert!(again.entries.is_empty());
     }
 
     #[test]
     fn the_weight_goes_with_the_idle_mark_and_comes_back_after_it() {
         let folder = tempfile::tempdir().unwrap();
         let group = cgroup(&folder, &[]);
-        let batch = plan(&group, &Values::default(), r#"{"class": "batch"}"#);
+        let batch = plan(&group, &Held::default(), r#"{"class": "batch"}"#);
         assert_eq!(steps(&batch), [("cpu.idle", "1")]);
         // Both are in the journal.
         assert_eq!(batch.entries.len(), 2);
         fs::write(group.cpu_file("cpu.idle"), "1").unwrap();
         fs::write(group.cpu_file("cpu.shares"), "3").unwrap();
-        let mut values = batch.values;
-        assert!(values.audit(&group).unwrap().is_empty());
-        let none = plan(&group, &values, "{}");
+        let known = after(&group, &[&batch]);
+        assert!(audit(&group, &known, r#"{"class": "batch"}"#).is_empty());
+        let none = plan(&group, &known, "{}");
         assert_eq!(steps(&none), [("cpu.idle", "0"), ("cpu.shares", "512")]);
-        assert!(none.values.files.is_empty() && none.afterwards.len() == 2);
-        let heavy = plan(&group, &values, r#"{"weight": "300"}"#);
+        assert!(after(&group, &[&batch, &none]).files.is_empty());
+        let heavy = plan(&group, &known, r#"{"weight": "300"}"#);
         assert_eq!(steps(&heavy), [("cpu.idle", "0"), ("cpu.shares", "3072")]);
-        let restores = heavy.values.restores(&group);
-        assert_eq!(restores[0].old, "512");
+        assert_eq!(after(&group, &[&batch, &heavy]).files[0].old, "512");
     }
 
     #[test]
     fn a_quota_that_is_asked_for_no_more_is_put_back_unless_it_is_somebody_elses() {
         let folder = tempfile::tempdir().unwrap();
         let group = cgroup(&folder, &[]);
-        let capped = plan(&group, &Values::default(), r#"{"cap": "20%"}"#);
+        let capped = plan(&group, &Held::default(), r#"{"cap": "20%"}"#);
         let texts = [("cpu.cfs_quota_us", "2000"), ("cpu.cfs_period_us", "10000")];
         let ours: Vec<_> = [&texts[..], &[("cpu.cfs_burst_us", "1000")]].concat();
         for (name, text) in &ours {
             assert!(steps(&capped).contains(&(name, text)), "{name}");
             fs::write(group.cpu_file(name), text).unwrap();
         }
-        let none = plan(&group, &capped.values, "{}");
+        let known = after(&group, &[&capped]);
+        let none = plan(&group, &known, "{}");
         assert_eq!(steps(&none).last(), Some(&("cpu.cfs_burst_us", "30000")));
         fs::write(group.cpu_file("cpu.cfs_quota_us"), "5000").unwrap();
-        assert!(steps(&plan(&group, &capped.values, "{}")).is_empty());
+        assert!(steps(&plan(&group, &known, "{}")).is_empty());
     }
 
     #[test]
@@ -442,7 +490,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let group = cgroup(&folder, &[]);
         let json = r#"{"headroom": "30%"}"#;
-        let first = plan(&group, &Values::default(), json);
+        let first = plan(&group, &Held::default(), json);
         let is_control = |entry: &&Entry| matches!(entry, Entry::Control { .. });
         assert_eq!(first.entries.iter().filter(is_control).count(), 1);
         for (name, text) in [
@@ -452,10 +500,10 @@ mod tests {
         ] {
             fs::write(group.cpu_file(name), text).unwrap();
         }
-        let again = plan(&group, &first.values, json);
+        let known = after(&group, &[&first]);
+        let again = plan(&group, &known, json);
         assert!(steps(&again).is_empty() && again.entries.is_empty());
-        let restores = again.values.restores(&group);
-        let quota = restores.iter().find(|file| file.driven).unwrap();
+        let quota = known.files.iter().find(|file| file.driven).unwrap();
         assert_eq!(quota.old, "70000");
     }
 
@@ -466,16 +514,13 @@ mod tests {
             &Arc::new(Hierarchy::at_folder(folder.path(), Version::V1)),
             "gone",
         );
-        let weight = Wanted {
-            weight: Some(5),
-            ..Wanted::default()
-        };
-        let error = Change::plan(&group, &Values::default(), &weight).unwrap_err();
+        let weight = wanted(r#"{"weight": "5"}"#);
+        let error = Change::plan(&group, &Held::default(), &weight).unwrap_err();
         assert!(error.is_gone(), "{error}");
     }
 
     #[test]
-    fn files_that_go_with_the_controller_are_told_once_and_a_cgroup_that_goes_is_not() {
+    fn files_that_go_with_the_controller_are_told_and_a_cgroup_that_goes_is_not() {
         let folder = tempfile::tempdir().unwrap();
         for json in [
             r#"{"class": "batch", "headroom": "30%"}"#,
@@ -483,28 +528,20 @@ mod tests {
             r#"{"headroom": "30%"}"#,
         ] {
             let group = cgroup(&folder, &[]);
-            let mut values = plan(&group, &Values::default(), json).values;
-            for file in &values.files {
-                if file.keeping == Keeping::Written {
-                    fs::write(group.cpu_file(&file.name), &*file.ours).unwrap();
-                }
+            let change = plan(&group, &Held::default(), json);
+            for (name, text) in steps(&change) {
+                fs::write(group.cpu_file(name), text).unwrap();
             }
-            assert!(values.audit(&group).unwrap().is_empty());
-            for round in 0..2 {
-                for entry in fs::read_dir(group.cpu_file("")).unwrap() {
-                    fs::remove_file(entry.unwrap().path()).unwrap();
-                }
-                let found = values.audit(&group).unwrap();
-                assert_eq!(found.len(), 1, "{json} {round}: {found:?}");
-                assert!(found[0].starts_with("/g: the cpu controller was switched off in "));
-                assert!(values.audit(&group).unwrap().is_empty());
-                // Switched on again, the controller has other values.
-                fs::remove_dir(group.cpu_file("")).unwrap();
-                cgroup(&folder, &[]);
-                values.audit(&group).unwrap();
+            let known = after(&group, &[&change]);
+            assert_eq!(audit(&group, &known, json), [""; 0]);
+            for entry in fs::read_dir(group.cpu_file("")).unwrap() {
+                fs::remove_file(entry.unwrap().path()).unwrap();
             }
+            let found = audit(&group, &known, json);
+            assert_eq!(found.len(), 1, "{json}: {found:?}");
+            assert!(found[0].starts_with("/g: the cpu controller was switched off in "));
             fs::remove_dir_all(group.cpu_file("")).unwrap();
-            assert!(values.audit(&group).unwrap_err().is_gone());
+            assert_eq!(audit(&group, &known, json), [""; 0]);
         }
     }
 }

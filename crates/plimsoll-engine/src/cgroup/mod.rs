@@ -2,6 +2,7 @@
 //!
 //! Which kernel file of which hierarchy holds a value is known to `plimsoll-cgroupfs` alone.
 
+mod audit;
 pub(crate) mod bandwidth;
 mod busy;
 mod change;
@@ -11,7 +12,6 @@ mod move_entry;
 mod place;
 mod probe;
 mod table;
-mod values;
 mod wanted;
 
 pub use busy::BusyMeter;

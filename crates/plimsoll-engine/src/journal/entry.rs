@@ -1,6 +1,6 @@
 //! The lines of a journal.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use plimsoll_cgroupfs::name::{path_text, path_texts};
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::knobs::Knobs;
 
 /// Version of the lines. A journal of another version is refused, not guessed at.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// First line of a journal: its writer and its purpose.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,6 +70,9 @@ pub enum Entry {
         old: i32,
         /// Nice level that is set. A different level found at undo is kept.
         new: i32,
+        /// File `cgroup.procs` of the cgroup whose group gives the level.
+        #[serde(with = "path_text")]
+        processes: PathBuf,
     },
     /// Nice level for the tasks of a cgroup, which their children inherit. Undone for tasks that
     /// came later and have this level: they get the level of their nearest ancestor with a recorded
@@ -93,15 +96,12 @@ pub enum Entry {
         /// Value before the loop started.
         old: String,
     },
-    /// Release of files and tasks: earlier entries about them are undone or obsolete,
-    /// and undo skips them.
+    /// Release of files: earlier entries about them, and about tasks of their cgroups, are undone or
+    /// obsolete, and undo skips them.
     Released {
         /// Files, or cgroups with all files in them.
         #[serde(with = "path_texts")]
         paths: Vec<PathBuf>,
-        /// Tasks whose nice level was changed.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        tasks: Vec<i32>,
     },
     /// File that Plimsoll writes for other programs to read. Undone by removing it.
     Publish {
@@ -114,6 +114,12 @@ pub enum Entry {
         #[serde(with = "path_text")]
         folder: PathBuf,
         inode: u64,
+    },
+    /// End of a hold: the cgroup is in no group any more, and the kernel refused to put its files
+    /// back. They are tried again.
+    Refused {
+        #[serde(with = "path_text")]
+        folder: PathBuf,
     },
     /// Change of the knobs: a group has these from now on, instead of those of the header.
     Change {
@@ -129,4 +135,13 @@ pub enum Entry {
         #[serde(with = "path_text")]
         folder: PathBuf,
     },
+}
+
+impl Entry {
+    /// Returns the entry for a file or a cgroup that is put back.
+    pub(crate) fn released(path: &Path) -> Self {
+        Self::Released {
+            paths: vec![path.to_owned()],
+        }
+    }
 }

@@ -5,7 +5,8 @@
 //! ended: the next owner takes it over or undoes it.
 
 mod entry;
-mod live;
+mod kept;
+mod restores;
 mod text;
 
 use std::io;
@@ -20,7 +21,8 @@ use crate::knobs::Knobs;
 use crate::runtime::{set_aside, temporary};
 
 pub use entry::{Entry, Header, VERSION};
-pub(crate) use live::{FileRestore, GroupRestore, Restores, TaskRestore, live, restores};
+pub(crate) use kept::KeptJournal;
+pub(crate) use restores::{FileRestore, GroupRestore, Held, Restores, TaskRestore};
 pub use text::{Parsed, file_stem};
 
 /// Time within which a process that has released the tree releases its journals.
@@ -235,29 +237,26 @@ impl Journal {
         text::parse(&bytes).map_err(|problem| invalid(&self.path, &problem))
     }
 
-    /// Compacts the journal atomically: readers find either the old or the new file, and both are
-    /// locked. Drops entries already undone, and keeps only the first old and the last new value of
-    /// each file and task. Must not be called while a change is under way. Returns the number of
-    /// entries left.
+    /// Replaces all entries atomically: readers find either the old or the new file, and both are
+    /// locked. Must not be called while a change is under way.
     ///
     /// # Errors
     /// When the journal cannot be read or written; then it stays as it was.
-    pub fn rewrite(&mut self) -> Result<usize> {
-        let (header, entries) = self.read()?;
+    pub(crate) fn rewrite(&mut self, entries: &[Entry]) -> Result<()> {
+        let header = self.read()?.0;
         let error = failed(&self.path);
-        let entries = live(entries);
         let mut text = match &header {
             Some(header) => text::line(header).map_err(&error)?,
-            None => return Ok(0),
+            None => return Err(invalid(&self.path, "it has no header")),
         };
-        text.push_str(&text::lines(&entries).map_err(&error)?);
+        text.push_str(&text::lines(entries).map_err(&error)?);
         let new = temporary(&self.path);
         let replaced = self.replace(&new, &text);
         if replaced.is_err() {
             let _ = os::remove_file(&new);
         }
         self.file = replaced.map_err(error)?;
-        Ok(entries.len())
+        Ok(())
     }
 
     fn replace(&self, new: &Path, text: &str) -> io::Result<File> {

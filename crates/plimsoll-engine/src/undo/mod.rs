@@ -11,14 +11,14 @@ use std::time::Duration;
 
 pub use recover::recover;
 
-pub(crate) use nice::{Lineage, commonest_level, restore_group, restore_nice};
+pub(crate) use nice::{Lineage, commonest_level, restore_levels};
 pub(crate) use values::{is_refused, restore_files, try_restore_files};
 
 use plimsoll_cgroupfs::os;
 use plimsoll_cgroupfs::{CgroupError, Kind, move_process, read_ids, read_text, write_text};
 
 use crate::error::{EngineError, Result};
-use crate::journal::{self, Entry, Header, Journal, Restores};
+use crate::journal::{Entry, Header, Journal, Restores};
 use crate::own_groups::may_be_own;
 use crate::runtime::remove_written;
 use crate::tasks;
@@ -52,14 +52,9 @@ impl UndoReport {
 /// `false` if the kernel refused a value: it may accept the value later, once limits of other
 /// cgroups have changed, or its file is there again.
 pub fn undo_entries(entries: &[Entry], report: &mut UndoReport) -> bool {
-    let Restores {
-        files,
-        tasks,
-        groups,
-        others,
-    } = journal::restores(entries.to_vec());
-    let mut is_done = restore_files(&files, report);
-    for entry in &others {
+    let restores = Restores::of(entries.iter().cloned());
+    let mut is_done = restore_files(&restores.all_files(), report);
+    for entry in &restores.others {
         if let Entry::Choose { path, old, new } = entry
             && let Err(error) = choose_again(path, old, new, report)
         {
@@ -67,14 +62,10 @@ pub fn undo_entries(entries: &[Entry], report: &mut UndoReport) -> bool {
             is_done = false;
         }
     }
-    for restore in &tasks {
-        restore_nice(restore, report);
-    }
-    for group in &groups {
-        restore_group(group, &tasks, report);
-    }
+    let groups: Vec<&Path> = restores.groups.keys().map(PathBuf::as_path).collect();
+    restore_levels(&restores, &groups, report);
     let members = members(entries);
-    for entry in others.iter().rev() {
+    for entry in restores.others.iter().rev() {
         // A process that somebody else has moved on since stays there.
         let is_elsewhere = match (entry, &members) {
             (Entry::Move { pid, .. }, Some(members)) => !members.contains(pid),
@@ -154,6 +145,7 @@ fn undo_entry(entry: &Entry, report: &mut UndoReport) {
         | Entry::Renice { .. }
         | Entry::ReniceGroup { .. }
         | Entry::Hold { .. }
+        | Entry::Refused { .. }
         | Entry::Change { .. }
         | Entry::Released { .. } => (),
     }

@@ -186,7 +186,8 @@ impl World {
     fn try_start(&mut self) {
         let are_in_force = |kept: &BTreeMap<String, Kept>| {
             let mut kept = kept.values();
-            kept.len() > 0 && kept.all(|kept| kept.promise.is_some())
+            // A refused group is tried again at each start.
+            kept.len() > 0 && kept.all(|kept| kept.promise.is_some() && !kept.is_refused())
         };
         let is_quiet = !self.is_half_done && !self.is_disturbed && are_in_force(&self.kept);
         let before = simulated::with(|kernel| kernel.nr_kernel_writes());

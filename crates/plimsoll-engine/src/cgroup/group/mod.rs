@@ -13,7 +13,6 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use common::{Common, Context};
-use foreign::Foreign;
 use layout::Layer;
 use own::{Carried, Own};
 use plimsoll_cgroupfs::{CpuGroup, CpuStat, WEIGHT_DEFAULT};
@@ -35,12 +34,12 @@ pub(super) enum Origin {
     /// Plimsoll, which removes the cgroups in the end.
     Own(Box<Own>),
     /// Another process: undo writes the values that the cgroups had.
-    Foreign(Foreign),
+    Foreign,
 }
 
 impl Group {
     pub fn is_foreign(&self) -> bool {
-        matches!(self.origin, Origin::Foreign(_))
+        matches!(self.origin, Origin::Foreign)
     }
 
     /// Returns the outermost cgroup.
@@ -68,7 +67,7 @@ impl Group {
     pub fn is_populated(&self) -> Result<bool> {
         let is_behind = match &self.origin {
             Origin::Own(own) => own.has_behind(),
-            Origin::Foreign(_) => false,
+            Origin::Foreign => false,
         };
         Ok(is_behind || self.nr_processes()? > 0)
     }
@@ -81,7 +80,7 @@ impl Group {
         let Self { common, origin } = self;
         let changed = match origin {
             Origin::Own(own) => own.change(common, knobs, context),
-            Origin::Foreign(foreign) => foreign.change(common, knobs, context),
+            Origin::Foreign => foreign::change(common, knobs, context),
         };
         if let Err(error) = changed {
             common.follow_headroom(&context.headroom);
@@ -98,8 +97,8 @@ impl Group {
         let weight = match (common.knobs.weight, origin) {
             (Some(weight), _) => weight.weight,
             // Only a soft cap's loop needs the weight.
-            (None, Origin::Foreign(foreign)) if common.layout.is_background() => {
-                foreign.weight_at_first(common)?
+            (None, Origin::Foreign) if common.layout.is_background() => {
+                foreign::weight_at_first(&common.layout.top, context)?
             }
             (None, _) => WEIGHT_DEFAULT,
         };
@@ -113,7 +112,7 @@ impl Group {
     pub fn take_in(&mut self, pid: i32, context: &mut Context) -> Result<()> {
         match &mut self.origin {
             Origin::Own(own) => own.take_in(&self.common, pid, context),
-            Origin::Foreign(_) => Err(EngineError::NoTarget {
+            Origin::Foreign => Err(EngineError::NoTarget {
                 target: self.common.name.as_ref().into(),
                 what: "group of Plimsoll's own",
             }),
@@ -125,11 +124,12 @@ impl Group {
     ///
     /// # Errors
     /// When a foreign cgroup is gone.
-    pub fn audit(&mut self) -> Result<Vec<String>> {
-        let found = match &mut self.origin {
-            Origin::Own(own) => own.audit(&self.common),
-            Origin::Foreign(foreign) => foreign.audit(&self.common)?,
+    pub fn audit(&mut self, context: &Context) -> Result<Vec<String>> {
+        let mut found = match &self.origin {
+            Origin::Own(_) => own::audit(&self.common)?,
+            Origin::Foreign => foreign::audit(&self.common, context)?,
         };
+        found.retain(|change| !self.common.external_changes.contains(change));
         self.common.note_external(&found);
         Ok(found)
     }
@@ -197,7 +197,7 @@ impl Group {
     fn carried(&self) -> Carried {
         match &self.origin {
             Origin::Own(own) => own.carried,
-            Origin::Foreign(_) => Carried::default(),
+            Origin::Foreign => Carried::default(),
         }
     }
 
@@ -207,7 +207,7 @@ impl Group {
         self.common.loops.stop();
         match self.origin {
             Origin::Own(own) => own.undo(context, report),
-            Origin::Foreign(foreign) => foreign.undo(&self.common, context, report),
+            Origin::Foreign => foreign::undo(&self.common, context, report),
         }
     }
 }

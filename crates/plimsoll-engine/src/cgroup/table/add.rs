@@ -6,18 +6,17 @@ use std::path::Path;
 use plimsoll_cgroupfs::{CpuGroup, name};
 
 use super::{Table, no_group};
-use crate::cgroup::group::common::Common;
+use crate::cgroup::group::common::{Common, Context};
 use crate::cgroup::group::foreign::check::check_one_cgroup;
 use crate::cgroup::group::foreign::journal::copy_of;
 use crate::cgroup::group::foreign::prepared::Prepared;
-use crate::cgroup::group::foreign::{Foreign, folder_of};
+use crate::cgroup::group::foreign::{folder_of, put_back};
 use crate::cgroup::group::layout::Layout;
 use crate::cgroup::group::{Group, Origin};
 use crate::cgroup::place::{explained, give_controller};
-use crate::cgroup::values::released;
 use crate::error::{EngineError, Result};
 use crate::group_policy::{GroupPolicy, Selector};
-use crate::journal::{Entry, FileRestore};
+use crate::journal::{Entry, Held};
 use crate::knobs::Knobs;
 use crate::undo::{self, UndoReport};
 
@@ -27,8 +26,16 @@ const TOGETHER_MAX: usize = 1_000;
 
 struct New<'a> {
     policy: &'a GroupPolicy,
-    foreign: Foreign,
     prepared: Prepared,
+    /// Whether an earlier owner has left this very cgroup: then it stays limited if the change
+    /// fails, and is tried again.
+    was_left: bool,
+}
+
+impl New<'_> {
+    fn execute(&self, context: &Context) -> Result<()> {
+        self.prepared.execute(context.journal.restores())
+    }
 }
 
 /// Returns the path of a group's foreign cgroup.
@@ -49,7 +56,7 @@ impl Table {
         }
         // The kernel refuses some values until those of a cgroup above or below are set.
         for (index, new) in again {
-            results[index] = match new.prepared.execute() {
+            results[index] = match new.execute(&self.context) {
                 Ok(()) => self.take_new(new),
                 Err(error) => self.give_up(&new, error),
             };
@@ -74,7 +81,7 @@ impl Table {
         }
         self.record_all(&mut prepared);
         for new in prepared {
-            let done = new.and_then(|new| match new.prepared.execute() {
+            let done = new.and_then(|new| match new.execute(&self.context) {
                 Ok(()) => self.take_new(new),
                 Err(error) if undo::is_refused(&error) => {
                     again.push((results.len(), new));
@@ -95,29 +102,24 @@ impl Table {
         // From here on this cgroup is meant, even if another takes its path meanwhile.
         let group = group.bound()?;
         self.context.hierarchy.check_writable(path)?;
-        let was_another = self.left.has_another(&group);
-        let adopted = self.left.adopt(&group)?;
-        let is_new = adopted.is_none();
-        let (foreign, nice) = adopted.unwrap_or_default();
         give_controller(&group, &self.context.runtime)?;
         let yields = self.yields(policy);
-        let mut prepared = Prepared::new(group, foreign.known(nice), &policy.knobs, yields)?;
-        if let (true, Some(inode)) = (is_new, prepared.group.inode()) {
-            let folder = folder_of(&prepared.group);
-            let hold = Entry::Hold {
-                folder: folder.clone(),
-                inode,
-            };
-            prepared.entries.insert(0, hold);
-            if was_another {
-                // Values of the removed cgroup are not the originals of this one.
-                prepared.entries.insert(0, released(&folder));
-            }
+        let folder = folder_of(&group);
+        let held = self.context.journal.held(&folder);
+        // Values of a removed cgroup are not the originals of this one.
+        let (is_same, no_files) = (held.inode == group.inode(), Held::default());
+        let known = if is_same { held } else { &no_files };
+        let was_left = is_same && self.left.contains(&folder);
+        let restores = self.context.journal.restores();
+        let mut prepared = Prepared::new(group, known, restores, &policy.knobs, yields)?;
+        if let (false, Some(inode)) = (was_left, prepared.group.inode()) {
+            self.left.remove(&folder);
+            prepared.entries.insert(0, Entry::Hold { folder, inode });
         }
         Ok(New {
             policy,
-            foreign,
             prepared,
+            was_left,
         })
     }
 
@@ -168,23 +170,20 @@ impl Table {
     fn take_new(&mut self, new: New<'_>) -> Result<()> {
         let New {
             policy,
-            mut foreign,
             prepared,
+            was_left,
         } = new;
         let cgroup = prepared.group.clone();
         let knobs: &Knobs = &policy.knobs;
-        foreign.commit(prepared, &mut self.context);
-        self.context.journal.count_group();
+        self.context.journal.note(prepared.into_afterwards());
         let layout = Layout::of_foreign(cgroup.clone(), knobs, self.yields(policy));
         let mut group = Group {
             common: Common::new(&policy.name, knobs.clone(), policy.is_scheduled, layout),
-            origin: Origin::Foreign(foreign),
+            origin: Origin::Foreign,
         };
         let started = group.start_loops(&self.context);
-        let was_left = self.left.contains(&cgroup);
-        self.left.forget(&cgroup);
+        self.left.remove(&folder_of(&cgroup));
         match &started {
-            // The cgroup stays limited, and is tried again.
             Err(_) if was_left => self.insert(group),
             Err(_) => group.undo(&mut self.context, &mut UndoReport::default()),
             Ok(()) => self.insert(group),
@@ -192,27 +191,18 @@ impl Table {
         started
     }
 
-    /// Undoes a new group whose change failed, unless an earlier owner has left it.
+    /// Puts a cgroup back whose change failed.
     fn give_up(&mut self, new: &New<'_>, error: EngineError) -> Result<()> {
-        let prepared = &new.prepared;
-        let error = explained(&prepared.group, &new.policy.knobs, error);
-        if self.left.contains(&prepared.group) {
-            // The cgroup stays as an earlier owner has left it, and is tried again.
-            let tried = prepared.values.restores(&prepared.group);
-            self.left.note_tried(&prepared.group, tried);
-            return Err(error);
+        let group = &new.prepared.group;
+        let error = explained(group, &new.policy.knobs, error);
+        if !new.was_left {
+            // The first error tells more.
+            let _ = put_back(
+                &[folder_of(group)],
+                &mut self.context,
+                &mut UndoReport::default(),
+            );
         }
-        let mut noted = vec![prepared.released()];
-        // Values that the kernel did not let us put back at once.
-        let files = prepared.values.restores(&prepared.group);
-        let refused = undo::try_restore_files(&files, &mut UndoReport::default());
-        let refused = refused.into_iter().map(|(file, _)| file.clone());
-        let journal = &mut self.context.journal;
-        journal.add_late(refused);
-        // Also files of an earlier time in which the cgroup was in a group.
-        let folder = folder_of(&prepared.group);
-        noted.extend(journal.late_of(&folder).map(FileRestore::entry));
-        journal.note(noted);
         Err(error)
     }
 }

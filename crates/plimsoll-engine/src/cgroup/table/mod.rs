@@ -1,25 +1,24 @@
 //! Groups of one enforcer, and those that an earlier owner has left.
 
 mod add;
-mod left;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use left::Left;
 use plimsoll_cgroupfs::{Hierarchy, name, os};
 
 use super::group::common::{Common, Context};
 use super::group::foreign::journal::{JOURNAL, SharedJournal};
+use super::group::foreign::{folder_of, put_back};
 use super::group::own::Own;
+use super::group::own::adopt::{Adoptable, home_of};
 use super::group::{Group, Origin};
-use super::values::released;
 use crate::control::headroom::HeadroomControl;
 use crate::error::{EngineError, Result};
 use crate::group_policy::{GroupPolicy, Selector};
-use crate::journal::{self, Entry, FileRestore, Journal};
+use crate::journal::{self, Header, Journal, KeptJournal};
 use crate::runtime::RuntimeFolder;
 use crate::undo::{self, UndoReport};
 
@@ -30,13 +29,20 @@ pub(super) struct Table {
     groups: BTreeMap<Box<str>, Group>,
     /// Groups that [`Self::tick`] has to visit: few of thousands.
     with_loops: BTreeSet<Box<str>>,
-    /// Foreign cgroups of an earlier owner that no group has taken over yet.
-    left: Left,
+    /// Folders of foreign cgroups of an earlier owner that no group has taken over yet.
+    left: BTreeSet<PathBuf>,
     /// Journals of an earlier owner's own groups that were not taken over yet, by name.
-    left_own: BTreeMap<String, Journal>,
+    left_own: BTreeMap<String, LeftOwn>,
     /// Journals with changes that the kernel refused to undo: of removed groups, and one of an
     /// earlier owner that could not be undone.
     refused: Vec<PathBuf>,
+}
+
+/// Journal of an own group of an earlier owner.
+#[derive(Debug)]
+struct LeftOwn {
+    header: Header,
+    journal: KeptJournal,
 }
 
 /// Returns the error for a name without a group.
@@ -55,7 +61,7 @@ impl Table {
     /// When a journal cannot be read or begun.
     pub fn new(hierarchy: &Arc<Hierarchy>, runtime: &RuntimeFolder) -> Result<(Self, UndoReport)> {
         runtime.create()?;
-        let mut left_own = adoptable(runtime)?;
+        let mut left_own = all_left(runtime)?;
         let mut report = undo::recover(runtime, false)?;
         let (name, journal) = journal_of_others(runtime, &mut left_own);
         let path = Journal::path_of(runtime.path(), JOURNAL);
@@ -67,15 +73,14 @@ impl Table {
                  `{name}` now"
             ));
         }
-        let (left, journal) = match journal {
-            Some(mut journal) => {
-                let entries = journal.read()?.1;
-                let nr_entries = entries.len();
-                let (left, late) = Left::of(hierarchy, entries);
-                (left, SharedJournal::go_on(journal, nr_entries, late))
-            }
-            None => (Left::default(), SharedJournal::create(runtime, &name)?),
+        let journal = match journal {
+            Some(left) => SharedJournal::go_on(left.journal),
+            None => SharedJournal::create(runtime, &name)?,
         };
+        let restores = journal.restores();
+        let held = restores.held.keys();
+        let left = held.filter(|folder| !restores.refused.contains(*folder));
+        let left = left.cloned().collect();
         let table = Self {
             context: Context {
                 hierarchy: Arc::clone(hierarchy),
@@ -96,7 +101,9 @@ impl Table {
     /// Returns whether there is such a group, or an earlier owner has left one.
     pub fn knows(&self, name: &str) -> bool {
         let is_there = self.groups.contains_key(name) || self.left_own.contains_key(name);
-        is_there || self.left.has(name)
+        let path = name::path_of(name.trim_start_matches('/'));
+        let folder = self.context.hierarchy.mount_point().join(path);
+        is_there || self.left.contains(&folder)
     }
 
     pub fn get(&self, name: &str) -> Result<&Group> {
@@ -170,15 +177,16 @@ impl Table {
 
     /// Returns the place to which a process of an own group goes when that group ends. `None`: it is
     /// in none.
-    fn home_of(&mut self, pid: i32) -> Option<Vec<PathBuf>> {
+    fn home_of(&self, pid: i32) -> Option<Vec<PathBuf>> {
         let place = self.context.hierarchy.cgroup_of(pid).ok()?;
-        let of_group = self.groups.values().find_map(|group| match &group.origin {
-            Origin::Own(own) => own.home_of(&group.common, &place),
-            Origin::Foreign(_) => None,
-        });
         let folder = self.context.hierarchy.cpu_folder(&place);
-        let mut left = self.left_own.values_mut();
-        of_group.or_else(|| left.find_map(|journal| Own::left_home_of(journal, &folder)))
+        let mut groups = self.groups.values();
+        let of_group = groups.find_map(|group| match &group.origin {
+            Origin::Own(own) => own.home_of(&folder),
+            Origin::Foreign => None,
+        });
+        let mut left = self.left_own.values();
+        of_group.or_else(|| left.find_map(|left| home_of(&left.journal, &folder)))
     }
 
     fn create(&mut self, policy: &GroupPolicy, first: i32) -> Result<()> {
@@ -200,40 +208,40 @@ impl Table {
     /// Takes over a group of an earlier owner; one that cannot be continued is undone. `false`:
     /// there is no such group, or it was undone.
     fn adopt(&mut self, policy: &GroupPolicy) -> Result<bool> {
-        let Some(mut journal) = self.left_own.remove(&policy.name) else {
+        let Some(LeftOwn { header, journal }) = self.left_own.remove(&policy.name) else {
             return Ok(false);
         };
-        match Own::adopt(&self.context.hierarchy, &mut journal, policy.is_scheduled) {
-            Ok(None) => {
-                let mut report = UndoReport::default();
-                self.undo_left(&policy.name, journal, &mut report)?;
-                if self.left_own.contains_key(&policy.name) {
-                    return Err(EngineError::Group {
-                        name: policy.name.clone(),
-                        problem: format!("is left from before: {}", report.problems.join("; ")),
-                    });
-                }
-                Ok(false)
-            }
-            Ok(Some((common, own))) => {
-                self.insert(of_own(common, own));
-                Ok(true)
-            }
-            Err(error) => {
-                // The group stays limited as it was, and is tried again.
-                self.left_own.insert(policy.name.clone(), journal);
-                Err(error)
-            }
+        let hierarchy = &self.context.hierarchy;
+        let found = Adoptable::find(hierarchy, &header, &journal, policy.is_scheduled);
+        if let Some(found) = found {
+            let (common, own) = Own::adopt(found, journal);
+            self.insert(of_own(common, own));
+            return Ok(true);
         }
+        let mut report = UndoReport::default();
+        self.undo_left(&policy.name, journal, &mut report)?;
+        if self.left_own.contains_key(&policy.name) {
+            return Err(EngineError::Group {
+                name: policy.name.clone(),
+                problem: format!("is left from before: {}", report.problems.join("; ")),
+            });
+        }
+        Ok(false)
     }
 
     /// Undoes an own group of an earlier owner. One that the kernel does not let us undo now is still
     /// left.
-    fn undo_left(&mut self, name: &str, journal: Journal, report: &mut UndoReport) -> Result<()> {
+    fn undo_left(
+        &mut self,
+        name: &str,
+        journal: KeptJournal,
+        report: &mut UndoReport,
+    ) -> Result<()> {
+        let journal = journal.into_journal();
         let path = journal.path().to_owned();
         let undone = undo::undo_journal(journal, report);
-        if let Some(journal) = Journal::take_over(&path)? {
-            self.left_own.insert(name.to_owned(), journal);
+        if let Some(left) = Journal::take_over(&path)?.and_then(adoptable) {
+            self.left_own.insert(name.to_owned(), left);
         }
         undone
     }
@@ -248,8 +256,8 @@ impl Table {
             report.problems.push(error.to_string());
         }
         let unwanted = self.left_own.extract_if(.., |name, _| !is_wanted(name));
-        for (name, journal) in unwanted.collect::<Vec<_>>() {
-            if let Err(error) = self.undo_left(&name, journal, &mut report) {
+        for (name, left) in unwanted.collect::<Vec<_>>() {
+            if let Err(error) = self.undo_left(&name, left.journal, &mut report) {
                 report.problems.push(format!("{name}: {error}"));
             }
         }
@@ -281,29 +289,22 @@ impl Table {
     /// Puts back the foreign cgroups of an earlier owner whose shown path `is_meant`. Returns whether
     /// there are any.
     fn put_left_back(&mut self, is_meant: impl Fn(&str) -> bool, report: &mut UndoReport) -> bool {
-        let journal = &mut self.context.journal;
-        let left = self.left.take(&self.context.hierarchy, is_meant);
-        let mut files = journal.take_all_late();
-        let mut noted: Vec<Entry> = files.iter().map(|file| released(&file.path)).collect();
-        for (group, foreign) in &left {
-            foreign.restore_tasks(report);
-            files.extend(foreign.restores(group));
-            noted.push(foreign.released(group));
-            report.undone.push(name::shown(group.path()));
-        }
-        let refused = undo::try_restore_files(&files, report);
-        let late: Vec<FileRestore> = refused.into_iter().map(|(file, _)| file.clone()).collect();
-        noted.extend(late.iter().map(FileRestore::entry));
-        journal.add_late(late);
-        if !noted.is_empty() {
-            journal.note(noted);
-        }
-        !left.is_empty()
+        let root = self.context.hierarchy.mount_point().to_owned();
+        let shown = |folder: &Path| {
+            let path = folder.strip_prefix(&root);
+            name::shown(path.unwrap_or(folder))
+        };
+        let taken = self.left.extract_if(.., |folder| is_meant(&shown(folder)));
+        let folders: Vec<PathBuf> = taken.collect();
+        put_back(&folders, &mut self.context, report);
+        let undone = folders.iter().map(|folder| shown(folder));
+        report.undone.extend(undone);
+        !folders.is_empty()
     }
 
     /// Returns external changes of a group's files that are new.
     pub fn audit(&mut self, name: &str) -> Result<Vec<String>> {
-        self.act(name, |group, _| group.audit())
+        self.act(name, |group, context| group.audit(context))
     }
 
     pub fn take_in(&mut self, name: &str, pid: i32) -> Result<()> {
@@ -332,8 +333,10 @@ impl Table {
 
     pub fn remove(&mut self, name: &str) -> Result<UndoReport> {
         let mut report = UndoReport::default();
-        if let Some(journal) = self.left_own.remove(name) {
-            return self.undo_left(name, journal, &mut report).map(|()| report);
+        if let Some(left) = self.left_own.remove(name) {
+            return self
+                .undo_left(name, left.journal, &mut report)
+                .map(|()| report);
         }
         if !self.groups.contains_key(name) && self.put_left_back(|left| left == name, &mut report) {
             return Ok(report);
@@ -367,15 +370,14 @@ impl Table {
     /// Forgets all groups, and closes their journals. The journal of foreign cgroups is removed if
     /// it is not needed.
     pub fn leave(&mut self) {
-        let has_foreign = self.groups.values().any(Group::is_foreign);
-        let is_needed = has_foreign || !self.left.is_empty() || self.context.journal.has_late();
+        let is_needed = !self.context.journal.restores().held.is_empty();
         // First, so that the next owner of the quotas finds them as they are.
         self.context.headroom.clear();
         self.context.has_demand = false;
         self.with_loops.clear();
         self.groups.clear();
         self.left_own.clear();
-        self.left = Left::default();
+        self.left.clear();
         if is_needed {
             drop(self.context.journal.end());
         } else {
@@ -386,30 +388,20 @@ impl Table {
 
     fn undo_groups(&mut self, report: &mut UndoReport) {
         self.with_loops.clear();
-        let mut files = self.context.journal.take_all_late();
-        let mut noted: Vec<Entry> = files.iter().map(|file| released(&file.path)).collect();
-        let mut all_foreign = Vec::new();
+        let mut folders = Vec::new();
         for (name, group) in std::mem::take(&mut self.groups) {
-            let cgroup = group.cgroup().clone();
             match group.origin {
                 Origin::Own(_) => group.undo(&mut self.context, report),
-                Origin::Foreign(foreign) => {
+                Origin::Foreign => {
+                    // First, because the controller must not write a quota that is put back.
                     self.context.headroom.remove(&name);
-                    all_foreign.push((name, cgroup, foreign));
+                    folders.push(folder_of(group.cgroup()));
+                    report.undone.push(name.into());
                 }
             }
         }
-        for (name, cgroup, foreign) in all_foreign {
-            foreign.restore_tasks(report);
-            files.extend(foreign.restores(&cgroup));
-            noted.push(foreign.released(&cgroup));
-            report.undone.push(name.into());
-        }
-        // All files at once: the kernel may take some only after others.
-        let refused = undo::try_restore_files(&files, report);
         // The refused files are tried again with the journal, or else by the owner that finds it.
-        noted.extend(refused.iter().map(|(file, _)| file.entry()));
-        self.context.journal.note(noted);
+        put_back(&folders, &mut self.context, report);
     }
 
     fn end_journal(&mut self, report: &mut UndoReport) {
@@ -434,24 +426,23 @@ fn of_own(common: Common, own: Own) -> Group {
 
 /// Finds the journals of groups that an earlier owner has left in this boot, by the group's name.
 /// They are locked from here on.
-fn adoptable(runtime: &RuntimeFolder) -> Result<BTreeMap<String, Journal>> {
+fn all_left(runtime: &RuntimeFolder) -> Result<BTreeMap<String, LeftOwn>> {
     let mut found = BTreeMap::new();
     for path in journal::list(runtime.path())? {
-        let Some(mut journal) = Journal::take_over(&path)? else {
-            continue;
-        };
-        let Ok(parsed) = journal.read_valid() else {
-            continue;
-        };
-        let Some(header) = parsed.header.filter(|_| parsed.damaged.is_empty()) else {
-            continue;
-        };
-        let is_group = header.is_of_group();
-        if is_group && header.boot.is_some() && !header.is_of_another_boot() {
-            found.insert(header.name, journal);
+        if let Some(left) = Journal::take_over(&path)?.and_then(adoptable) {
+            found.insert(left.header.name.clone(), left);
         }
     }
     Ok(found)
+}
+
+/// Reads the journal of a group of this boot. `None`: it is of something else, or is damaged.
+fn adoptable(mut journal: Journal) -> Option<LeftOwn> {
+    let (header, entries) = journal.read().ok()?;
+    let is_there = |header: &Header| header.boot.is_some() && !header.is_of_another_boot();
+    let header = header.filter(|header| header.is_of_group() && is_there(header))?;
+    let journal = KeptJournal::go_on(journal, entries);
+    Some(LeftOwn { header, journal })
 }
 
 /// Finds the journal of foreign cgroups, and its name: that of an earlier owner, or `None` for one
@@ -459,8 +450,8 @@ fn adoptable(runtime: &RuntimeFolder) -> Result<BTreeMap<String, Journal>> {
 /// as one of another version.
 fn journal_of_others(
     runtime: &RuntimeFolder,
-    left: &mut BTreeMap<String, Journal>,
-) -> (String, Option<Journal>) {
+    left: &mut BTreeMap<String, LeftOwn>,
+) -> (String, Option<LeftOwn>) {
     let mut names = left.keys();
     let found = names.find(|name| name.starts_with(JOURNAL)).cloned();
     if let Some((name, journal)) = found.and_then(|name| left.remove_entry(&name)) {

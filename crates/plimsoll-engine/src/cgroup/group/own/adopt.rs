@@ -7,7 +7,7 @@ use plimsoll_cgroupfs::{Hierarchy, os};
 
 use super::{Common, Layout, Own};
 use crate::error::Result;
-use crate::journal::{self, Entry, Journal};
+use crate::journal::{Entry, Header, KeptJournal};
 use crate::knobs::Knobs;
 use crate::undo;
 
@@ -18,30 +18,57 @@ struct Created<'a> {
     generation: u32,
 }
 
+/// Group of an earlier owner that can be continued.
+pub(in crate::cgroup) struct Adoptable {
+    common: Common,
+    generation: u32,
+    /// Layouts that were replaced, and still have processes.
+    behind: Vec<Layout>,
+    evacuate_to: Vec<PathBuf>,
+}
+
 impl Own {
-    /// Takes over the group of a journal as it is, if its cgroups are there. Nothing is written to
-    /// them. `None`: the group cannot be continued, and has to be undone.
-    pub fn adopt(
+    /// Takes over the group of a journal.
+    pub fn adopt(found: Adoptable, journal: KeptJournal) -> (Common, Self) {
+        let mut groups = journal.restores().groups.values();
+        let nice_before = groups.next().map(|group| group.old);
+        let mut own = Self::with_journal(journal, found.evacuate_to, nice_before);
+        own.generation = found.generation;
+        own.behind = found.behind;
+        (found.common, own)
+    }
+
+    /// Returns the place to which the processes of a cgroup of this group go in the end. `None`: the
+    /// cgroup is not of this group.
+    pub fn home_of(&self, folder: &Path) -> Option<Vec<PathBuf>> {
+        home_of(&self.journal, folder)
+    }
+
+    /// Moves a process to the place to which the group's processes go when the group ends.
+    pub fn evacuate(&self, pid: i32) -> Result<()> {
+        undo::move_back(&self.evacuate_to, pid)
+    }
+}
+
+impl Adoptable {
+    /// Finds the group of a journal as it is. `None`: its cgroups are not there, so that the group
+    /// cannot be continued, and has to be undone.
+    pub fn find(
         hierarchy: &Arc<Hierarchy>,
-        journal: &mut Journal,
+        header: &Header,
+        journal: &KeptJournal,
         is_scheduled: bool,
-    ) -> Result<Option<(Common, Self)>> {
-        let parsed = journal.read_valid()?;
-        let (Some(header), true) = (parsed.header, parsed.damaged.is_empty()) else {
-            return Ok(None);
-        };
-        if header.is_of_another_boot() {
-            return Ok(None);
-        }
+    ) -> Option<Self> {
+        let entries = &journal.restores().others;
         let knobs_of = |wanted: u32| {
-            let mut changes = parsed.entries.iter().rev();
+            let mut changes = entries.iter().rev();
             let changed = changes.find_map(|entry| match entry {
                 Entry::Change { knobs, generation } if *generation == wanted => Some(knobs),
                 _ => None,
             });
             changed.unwrap_or(&header.knobs).clone()
         };
-        let created = created(&parsed.entries);
+        let created = created(journal);
         // The cgroups show whether the group yields to headroom.
         let layouts_of = |one: &Created<'_>, knobs: &Knobs| {
             [false, true]
@@ -49,15 +76,12 @@ impl Own {
         };
         // The last layout that is whole: an owner that was killed while it built another has left
         // both.
-        let found = created.iter().rev().find_map(|one| {
+        let (layout, knobs, one) = created.iter().rev().find_map(|one| {
             let knobs = knobs_of(one.generation);
             let mut layouts = layouts_of(one, &knobs).into_iter();
             let layout = layouts.find(|layout| is_whole(layout, one.folders))?;
             Some((layout, knobs, one))
-        });
-        let Some((layout, knobs, one)) = found else {
-            return Ok(None);
-        };
+        })?;
         let generation = created.iter().map(|one| one.generation).max();
         // The next change sets the limits, and then moves the processes of the other layouts over:
         // the owner may have died before it had set the limits.
@@ -72,40 +96,27 @@ impl Own {
                 }
             })
             .collect();
-        let nice_before = journal::restores(parsed.entries.clone())
-            .groups
-            .first()
-            .map(|it| it.old);
-        let journal = journal.try_clone()?;
-        let mut own = Self::with_journal(journal, one.evacuate_to.to_vec(), nice_before);
-        own.generation = generation.unwrap_or(0);
-        own.behind = behind;
-        let common = Common::new(&header.name, knobs, is_scheduled, layout);
-        Ok(Some((common, own)))
-    }
-
-    /// Returns the place to which the processes of a cgroup go that an earlier owner has left. `None`:
-    /// the cgroup is not of this journal.
-    pub fn left_home_of(journal: &mut Journal, folder: &Path) -> Option<Vec<PathBuf>> {
-        let parsed = journal.read_valid().ok()?;
-        let created = created(&parsed.entries);
-        let mut around = created.iter().filter(|one| {
-            let mut folders = one.folders.iter();
-            folders.any(|top| folder.starts_with(top))
-        });
-        around.next().map(|one| one.evacuate_to.to_vec())
-    }
-
-    /// Moves a process to the place to which the group's processes go when the group ends.
-    pub fn evacuate(&self, pid: i32) -> Result<()> {
-        undo::move_back(&self.evacuate_to, pid)
+        Some(Self {
+            generation: generation.unwrap_or(0),
+            behind,
+            evacuate_to: one.evacuate_to.to_vec(),
+            common: Common::new(&header.name, knobs, is_scheduled, layout),
+        })
     }
 }
 
+/// Returns the place to which the processes of a cgroup of a journal's group go in the end. `None`:
+/// the cgroup is not of this group.
+pub(in crate::cgroup) fn home_of(journal: &KeptJournal, folder: &Path) -> Option<Vec<PathBuf>> {
+    let mut created = created(journal).into_iter();
+    let around = created.find(|one| one.folders.iter().any(|top| folder.starts_with(top)));
+    around.map(|one| one.evacuate_to.to_vec())
+}
+
 /// Lists the cgroups that were created for the group, in order.
-fn created(entries: &[Entry]) -> Vec<Created<'_>> {
+fn created(journal: &KeptJournal) -> Vec<Created<'_>> {
     let mut created = Vec::new();
-    for entry in entries {
+    for entry in &journal.restores().others {
         if let Entry::Create {
             folders,
             evacuate_to,

@@ -1,23 +1,23 @@
 //! Cgroups of a group that Plimsoll made, from their creation to their removal.
 
-mod adopt;
+pub(in crate::cgroup) mod adopt;
 mod nice;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use plimsoll_cgroupfs::{CgroupError, CpuGroup, CpuStat, Version, os};
 
 use super::common::{Common, Context};
 use super::layout::{Layer, Layout, layer_bandwidth};
+use crate::cgroup::audit::external_changes;
 use crate::cgroup::bandwidth::least_bandwidth;
 use crate::cgroup::change::Change;
 use crate::cgroup::move_entry::move_entry;
 use crate::cgroup::place::{check_enabling, enable_for_children, explained};
-use crate::cgroup::values::{Values, changed};
 use crate::error::{EngineError, Result};
 use crate::group_policy::GroupPolicy;
-use crate::journal::{Entry, Header, Journal};
+use crate::journal::{Entry, Header, KeptJournal};
 use crate::knobs::{Bandwidth, Knobs};
 use crate::own_groups;
 use crate::tasks;
@@ -65,7 +65,7 @@ pub(in crate::cgroup) struct Own {
     /// Nice level that the group's tasks would have without us; `None`: the journal of the earlier
     /// owner does not tell.
     nice_before: Option<i32>,
-    journal: Journal,
+    journal: KeptJournal,
 }
 
 impl Own {
@@ -92,7 +92,7 @@ impl Own {
         let is_in_another = home.is_some();
         let evacuate_to = home.unwrap_or_else(|| place.clone());
         let nice_before = Some(tasks::nice(first)?);
-        let journal = Journal::create(context.runtime.path(), &header)?;
+        let journal = KeptJournal::create(&context.runtime, &header)?;
         let knobs = policy.knobs.clone();
         let common = Common::new(&policy.name, knobs, policy.is_scheduled, layout);
         let mut own = Self::with_journal(journal, evacuate_to, nice_before);
@@ -112,7 +112,11 @@ impl Own {
         }
     }
 
-    fn with_journal(journal: Journal, evacuate_to: Vec<PathBuf>, nice_before: Option<i32>) -> Self {
+    fn with_journal(
+        journal: KeptJournal,
+        evacuate_to: Vec<PathBuf>,
+        nice_before: Option<i32>,
+    ) -> Self {
         Self {
             generation: 0,
             behind: Vec::new(),
@@ -121,15 +125,6 @@ impl Own {
             nice_before,
             journal,
         }
-    }
-
-    /// Returns the place to which the processes of a cgroup of this group go in the end. `None`: the
-    /// cgroup is not of this group.
-    pub fn home_of(&self, common: &Common, place: &Path) -> Option<Vec<PathBuf>> {
-        let behind = self.behind.iter().map(|layout| &layout.top);
-        let mut tops = behind.chain([&common.layout.top]);
-        let is_here = tops.any(|top| place.starts_with(top.path()));
-        is_here.then(|| self.evacuate_to.clone())
     }
 
     /// Returns whether processes are left in layouts that were replaced.
@@ -231,10 +226,10 @@ impl Own {
     }
 
     /// Writes the knobs down, for an owner that adopts the group. If they are missing, because the
-    /// disk was full, it finds a group that differs from the header, and makes it anew.
+    /// disk was full, that finds a group that differs from the header, and makes it anew.
     fn note_knobs(&mut self, knobs: &Knobs) {
         let (knobs, generation) = (knobs.clone(), self.generation);
-        let _ = self.journal.note(&[Entry::Change { knobs, generation }]);
+        self.journal.note(vec![Entry::Change { knobs, generation }]);
     }
 
     /// Builds the group anew beside itself, moves its processes over, and removes the old cgroups.
@@ -289,30 +284,29 @@ impl Own {
         context.runtime.release_parents()
     }
 
-    /// Lists the differences between the group's files and its knobs, and its removal, as far as
-    /// they were not found before.
-    pub fn audit(&self, common: &Common) -> Vec<String> {
-        let mut found = Vec::new();
-        let layout = &common.layout;
-        if !layout.top.exists() {
-            found.push(format!("{} was removed", layout.shown_path().display()));
-        }
-        for (group, wanted) in layout.wanted(&common.knobs) {
-            // A cgroup that cannot be read is being removed at this moment.
-            let Ok(change) = Change::plan(&group, &Values::of_own(&group), &wanted) else {
-                continue;
-            };
-            let differences = change.differences().into_iter();
-            found.extend(differences.map(|(path, now)| changed(&group, path, now)));
-        }
-        found.retain(|change| !common.external_changes.contains(change));
-        found
-    }
-
     pub fn undo(self, context: &Context, report: &mut UndoReport) {
-        note(undo::undo_journal(self.journal, report), report);
+        note(
+            undo::undo_journal(self.journal.into_journal(), report),
+            report,
+        );
         note(context.runtime.release_parents(), report);
     }
+}
+
+/// Lists the differences between a group's files and its knobs, and its removal.
+pub(super) fn audit(common: &Common) -> Result<Vec<String>> {
+    let layout = &common.layout;
+    if !layout.top.exists() {
+        return Ok(vec![format!(
+            "{} was removed",
+            layout.shown_path().display()
+        )]);
+    }
+    let mut found = Vec::new();
+    for (group, wanted) in layout.wanted(&common.knobs) {
+        found.extend(external_changes(&group, Change::plan_own(&group, &wanted))?);
+    }
+    Ok(found)
 }
 
 /// Explains why a process cannot enter: a kernel with groups of real-time tasks lets none into a
@@ -379,7 +373,7 @@ fn set_values(layout: &Layout, knobs: &Knobs) -> Result<()> {
     lower_inner_limits(layout, knobs)?;
     for (group, wanted) in layout.wanted(knobs) {
         // None of this is in the journal: the values vanish with the cgroup.
-        let change = Change::plan(&group, &Values::of_own(&group), &wanted)?;
+        let change = Change::plan_own(&group, &wanted)?;
         let executed = change.execute(&group);
         executed.map_err(|error| explained(&layout.top, knobs, error))?;
     }

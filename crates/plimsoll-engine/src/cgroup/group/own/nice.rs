@@ -1,32 +1,44 @@
 //! Nice levels of the tasks of an own group. Its tasks, present and later, have the level of the
 //! knobs; a command sets the level on itself.
 
+use std::path::{Path, PathBuf};
+
 use super::{Layout, Own};
 use crate::error::Result;
-use crate::journal::{self, Entry, Restores};
+use crate::journal::{Entry, Restores};
 use crate::knobs::Nice;
 use crate::tasks::{self, TaskId};
 use crate::undo::{self, Lineage, UndoReport};
 
-fn processes_of(layout: &Layout) -> std::path::PathBuf {
+fn processes_of(layout: &Layout) -> PathBuf {
     layout.top.cpu_file("cgroup.procs")
 }
 
 impl Own {
-    /// Records that tasks started in a layout's cgroups have the level of the knobs.
+    /// Records that tasks in a layout's cgroups have the level of the knobs, or one that the knobs or
+    /// the layout before gave.
     pub(super) fn record_nice(&mut self, layout: &Layout, nice: Option<Nice>) -> Result<()> {
-        match (nice, self.nice_before) {
-            (Some(nice), Some(old)) => self.record(&[Entry::ReniceGroup {
-                processes: processes_of(layout),
+        let Some(old) = self.nice_before else {
+            return Ok(());
+        };
+        let processes = processes_of(layout);
+        let groups = self.journal.restores().groups.iter();
+        let before = groups.filter(|(path, _)| **path != processes);
+        let mut levels: Vec<i32> = before.flat_map(|(_, it)| it.ours.clone()).collect();
+        levels.extend(nice.map(|nice| nice.nice));
+        let entries: Vec<Entry> = levels
+            .into_iter()
+            .map(|new| Entry::ReniceGroup {
+                processes: processes.clone(),
                 old,
-                new: nice.nice,
-            }]),
-            _ => Ok(()),
-        }
+                new,
+            })
+            .collect();
+        self.record(&entries)
     }
 
-    /// Gives a process the level. `lineage`: original levels of the tasks, some of which may have
-    /// another level from us.
+    /// Gives a process the level. `lineage`: tasks of the group, some of which may have another level
+    /// from us.
     pub(super) fn renice(
         &mut self,
         layout: &Layout,
@@ -49,6 +61,7 @@ impl Own {
                 start_time,
                 old,
                 new: nice.nice,
+                processes: processes_of(layout),
             }])?;
             tasks::set_nice(tid, nice.nice)?;
         }
@@ -65,28 +78,15 @@ impl Own {
         if old == new {
             return Ok(());
         }
-        let entries = self.journal.read_valid()?.entries;
-        let Restores { tasks, groups, .. } = journal::restores(entries);
         let Some(new) = new else {
-            return self.reset_nice(
-                layout,
-                &Restores {
-                    tasks,
-                    groups,
-                    ..Restores::default()
-                },
-            );
+            self.reset_nice();
+            return Ok(());
         };
-        // A rebuilt group has the levels of all its cgroups.
-        let mut all = groups.into_iter().reduce(|mut all, group| {
-            all.ours.extend(group.ours);
-            all
-        });
-        if let Some(all) = &mut all {
-            all.processes = processes_of(layout);
-        }
-        let mut lineage = all.as_ref().map(|all| Lineage::new(all, &tasks));
-        lineage.iter_mut().for_each(Lineage::look);
+        let Restores { groups, tasks, .. } = self.journal.restores();
+        let processes = processes_of(layout);
+        let (group, known) = (groups.get(&processes).cloned(), tasks.clone());
+        let mut lineage = group.as_ref().map(|group| Lineage::new(group, &known));
+        lineage.iter_mut().for_each(|it| it.look(&processes));
         self.record_nice(layout, Some(new))?;
         for pid in layout.top.all_processes()? {
             self.renice(layout, pid, new, lineage.as_ref())?;
@@ -94,25 +94,13 @@ impl Own {
         Ok(())
     }
 
-    /// Gives every task the level that it would have without us.
-    fn reset_nice(&mut self, layout: &Layout, restores: &Restores) -> Result<()> {
-        let Restores { tasks, groups, .. } = restores;
-        // A level that somebody else has set stays, as it does at the end.
-        let mut report = UndoReport::default();
-        for restore in tasks {
-            undo::restore_nice(restore, &mut report);
-        }
-        for group in groups {
-            let group = journal::GroupRestore {
-                processes: processes_of(layout),
-                ..group.clone()
-            };
-            undo::restore_group(&group, tasks, &mut report);
-        }
-        let released = Entry::Released {
-            paths: groups.iter().map(|group| group.processes.clone()).collect(),
-            tasks: tasks.iter().map(|restore| restore.task.tid).collect(),
-        };
-        self.journal.note(&[released])
+    /// Gives every task the level that it would have without us. A level that somebody else has set
+    /// stays, as it does at the end.
+    fn reset_nice(&mut self) {
+        let restores = self.journal.restores();
+        let all: Vec<&Path> = restores.groups.keys().map(PathBuf::as_path).collect();
+        undo::restore_levels(restores, &all, &mut UndoReport::default());
+        let paths = all.into_iter().map(Path::to_owned).collect();
+        self.journal.note(vec![Entry::Released { paths }]);
     }
 }
