@@ -5,15 +5,13 @@ use plimsoll_cgroupfs::CgroupError;
 
 use crate::error::{EngineError, Result};
 use crate::journal::{Entry, Header, Journal};
-use crate::knobs::Knobs;
 use crate::runtime::RuntimeFolder;
 use crate::undo::{self, UndoReport};
 
 /// Settings that an owner changes and puts back together.
 #[derive(Debug)]
 pub(crate) struct HostSettings {
-    /// Name of the journal, with a dot: no group is adopted from it ([`Header::is_of_group`]). The
-    /// next owner puts the settings back, and sets its own.
+    /// Name of the journal. The next owner puts the settings back, and sets its own.
     name: &'static str,
     /// Purpose of the journal, for people.
     subject: &'static str,
@@ -79,8 +77,5 @@ fn open(name: &str, subject: &str, runtime: &RuntimeFolder) -> Result<Journal> {
     if let Some(left) = Journal::take_over(&Journal::path_of(runtime.path(), name))? {
         return Ok(left);
     }
-    Journal::create(
-        runtime.path(),
-        &Header::new(name, subject, &Knobs::default()),
-    )
+    Journal::create(runtime.path(), &Header::new(name, subject))
 }

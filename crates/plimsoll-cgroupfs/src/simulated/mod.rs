@@ -136,6 +136,8 @@ pub struct Kernel {
     pub broken: Vec<String>,
     /// Cgroups that another program has recreated during a call.
     pub remade: Vec<PathBuf>,
+    /// Nice levels that were refused, each with its process.
+    pub refused_levels: Vec<(i32, i32)>,
     /// Descriptions of all writes; `None`: they are not recorded.
     pub trace: Option<Vec<String>>,
     nr_kernel_writes: u64,
@@ -165,6 +167,7 @@ impl Kernel {
             watches: Vec::new(),
             broken: Vec::new(),
             remade: Vec::new(),
+            refused_levels: Vec::new(),
             trace: None,
             nr_kernel_writes: 0,
             is_dead: false,
@@ -481,7 +484,8 @@ impl Kernel {
     }
 
     pub fn set_nice(&mut self, pid: i32, nice: i32) -> io::Result<()> {
-        self.begin(Write::Kernel, || format!("renice {pid} {nice}"))?;
+        let begun = self.begin(Write::Kernel, || format!("renice {pid} {nice}"));
+        begun.inspect_err(|_| self.refused_levels.push((pid, nice)))?;
         self.tasks.set_nice(pid, nice)?;
         self.look_at_promises();
         Ok(())

@@ -64,7 +64,7 @@ impl Rig {
         answer.unwrap().try_recv().unwrap()
     }
 
-    fn run(&mut self, name: &str, pid: i32) {
+    fn try_run(&mut self, name: &str, pid: i32) -> Answer {
         let run = Run {
             name: name.into(),
             is_numbered: false,
@@ -72,7 +72,11 @@ impl Rig {
             knobs: serde_json::from_str(QUOTA).unwrap(),
             choice: Choice::default(),
         };
-        let answer = self.ask(Request::Run(Box::new(run)), Some(pid));
+        self.ask(Request::Run(Box::new(run)), Some(pid))
+    }
+
+    fn run(&mut self, name: &str, pid: i32) {
+        let answer = self.try_run(name, pid);
         assert!(matches!(answer, Answer::Groups { .. }), "{answer:?}");
     }
 
@@ -129,6 +133,10 @@ fn place(pid: i32) -> String {
     })
 }
 
+fn nice<const N: usize>(pids: [i32; N]) -> [i32; N] {
+    simulated::with(|kernel| pids.map(|pid| kernel.tasks().get(pid).unwrap().nice))
+}
+
 fn rate_ppm(pid: i32) -> Option<u64> {
     simulated::with(|kernel| kernel.rate_ppm(pid))
 }
@@ -167,6 +175,50 @@ fn a_process_that_has_changed_its_group_goes_home_in_the_end() {
     rig.set(5, QUOTA);
     rig.reset("pid-5");
     assert_eq!([place(5), place(6)], ["s"; 2]);
+}
+
+#[test]
+fn a_process_that_has_changed_its_group_has_its_first_nice_level_in_the_end() {
+    for first_to_end in ["/s", "pid-5"] {
+        let mut rig = Rig::new();
+        rig.start(Some("version = 1\n"));
+        rig.ask(set("/s", r#"{"nice": "5"}"#), None);
+        // It has inherited the level.
+        fork(5, 6);
+        rig.set(5, r#"{"nice": "7"}"#);
+        fork(6, 7);
+        assert_eq!(nice([5, 6, 7]), [7; 3]);
+        rig.reset(first_to_end);
+        let left = if first_to_end == "/s" { 7 } else { 0 };
+        assert_eq!(nice([5, 6, 7]), [left; 3]);
+        rig.stop();
+        assert_eq!(nice([5, 6, 7]), [0; 3]);
+    }
+}
+
+#[test]
+fn a_process_leaves_the_nice_level_of_its_group_behind_once_it_is_in_another() {
+    let mut nr_refused = 0;
+    for after in 0..12 {
+        let mut rig = Rig::new();
+        rig.start(Some("version = 1\n"));
+        rig.set(5, r#"{"nice": "5"}"#);
+        fork(5, 6);
+        let refusal = Some((simulated::Write::Kernel, after, EIO));
+        simulated::with(|kernel| kernel.faults.refusal_in = refusal);
+        let answer = rig.try_run("a", 6);
+        simulated::with(|kernel| kernel.faults.refusal_in = None);
+        let is_refused = !matches!(answer, Answer::Groups { .. });
+        nr_refused += u32::from(is_refused);
+        let (level, group) = match is_refused {
+            true => (5, "plimsoll/pid-5"),
+            false => (0, "plimsoll/a"),
+        };
+        assert_eq!((nice([5, 6]), &*place(6)), ([5, level], group), "{after}");
+        rig.stop();
+        assert_eq!(nice([5, 6]), [0; 2]);
+    }
+    assert!((1..12).contains(&nr_refused));
 }
 
 #[test]

@@ -8,7 +8,6 @@ mod busy;
 mod change;
 mod enforcer;
 mod group;
-mod move_entry;
 mod place;
 mod probe;
 mod table;

@@ -18,9 +18,8 @@ pub struct Header {
     pub name: String,
     /// Pid of the writer. For information only: the lock decides which process owns the journal.
     pub pid: u32,
-    /// Command of a `run`, or target of a `set`.
+    /// Purpose, for people.
     pub subject: String,
-    pub knobs: Knobs,
     /// Boot in which the journal was begun (`/proc/sys/kernel/random/boot_id`). Cgroups, processes
     /// and kernel state of another boot are gone. `None`: the kernel does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -31,15 +30,45 @@ pub struct Header {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Entry {
-    /// Creation of a cgroup, one folder a hierarchy. Undone by moving the processes that still run
-    /// in it to `evacuate_to` and removing it.
-    Create {
-        #[serde(with = "path_texts")]
-        folders: Vec<PathBuf>,
-        /// Folders to which its processes go, one a hierarchy.
+    /// Begin of a group of our own.
+    Group {
+        name: String,
+        /// Command of a `run`, or target of a `set`.
+        subject: String,
+        knobs: Knobs,
+        /// Folders to which its processes go in the end, one a hierarchy.
         #[serde(with = "path_texts")]
         evacuate_to: Vec<PathBuf>,
+        /// Nice level of its first process before.
+        nice: i32,
     },
+    /// Creation of a cgroup of such a group, one folder a hierarchy. Undone by moving the processes
+    /// that still run in it to the group's `evacuate_to` and removing it.
+    Create {
+        group: String,
+        #[serde(with = "path_texts")]
+        folders: Vec<PathBuf>,
+    },
+    /// Change of the knobs of such a group.
+    Change {
+        group: String,
+        /// All of the group's knobs, not only the changed ones.
+        knobs: Knobs,
+        /// Number of the rebuilt layout that has these knobs; 0: the first one.
+        generation: u32,
+    },
+    /// Move of a process that existed before into such a group.
+    Move {
+        group: String,
+        pid: i32,
+        /// Start time of the process, which distinguishes it from a later one of the same pid.
+        start_time: u64,
+        /// Folders to which the process goes in the end, one a hierarchy.
+        #[serde(with = "path_texts")]
+        from: Vec<PathBuf>,
+    },
+    /// End of such a group: earlier entries about it are undone.
+    Ended { group: String },
     /// Write to a kernel file that existed before.
     Write {
         #[serde(with = "path_text")]
@@ -53,15 +82,6 @@ pub enum Entry {
         path: PathBuf,
         old: String,
         new: String,
-    },
-    /// Move of a process that existed before.
-    Move {
-        pid: i32,
-        /// Start time of the process, which distinguishes it from a later one of the same pid.
-        start_time: u64,
-        /// Folders of its cgroup before the move, one a hierarchy.
-        #[serde(with = "path_texts")]
-        from: Vec<PathBuf>,
     },
     /// Change of the nice level of a task that existed before.
     Renice {
@@ -120,14 +140,6 @@ pub enum Entry {
     Refused {
         #[serde(with = "path_text")]
         folder: PathBuf,
-    },
-    /// Change of the knobs: a group has these from now on, instead of those of the header.
-    Change {
-        /// All of the group's knobs, not only the changed ones.
-        knobs: Knobs,
-        /// Number of the rebuilt layout that has these knobs; 0: the first one.
-        #[serde(default)]
-        generation: u32,
     },
     /// Pins of BPF maps and programs. Undone by removing the folder.
     Pin {

@@ -1,19 +1,20 @@
 //! Journal of groups, and its sum in memory.
 
 use super::restores::Restores;
-use super::{Entry, Header, Journal};
-use crate::error::Result;
-use crate::runtime::RuntimeFolder;
+use super::{Entry, Journal};
+use crate::error::{EngineError, Result};
 
 /// Number of entries up to which a journal is never rewritten.
 const ENTRIES_MIN: usize = 512;
-/// Usual number of entries for one foreign cgroup.
+/// Usual number of entries for one group.
 const ENTRIES_EACH: usize = 6;
 
-/// Journal that the owner of groups keeps, with all that it says in memory.
+/// Journal that the owner of groups keeps, with all that it says in memory. All groups share it:
+/// there may be thousands.
 #[derive(Debug)]
 pub(crate) struct KeptJournal {
-    journal: Journal,
+    /// The journal; `None` once everything is put back.
+    journal: Option<Journal>,
     restores: Restores,
     nr_entries: usize,
     /// Number of entries after the last rewrite.
@@ -23,20 +24,11 @@ pub(crate) struct KeptJournal {
 }
 
 impl KeptJournal {
-    /// Begins a journal.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub fn create(runtime: &RuntimeFolder, header: &Header) -> Result<Self> {
-        let journal = Journal::create(runtime.path(), header)?;
-        Ok(Self::go_on(journal, Vec::new()))
-    }
-
     /// Continues a journal, which has these entries.
-    pub fn go_on(journal: Journal, entries: Vec<Entry>) -> Self {
+    pub fn of(journal: Journal, entries: Vec<Entry>) -> Self {
         let nr_entries = entries.len();
         Self {
-            journal,
+            journal: Some(journal),
             restores: Restores::of(entries),
             nr_entries,
             nr_live: nr_entries,
@@ -60,7 +52,11 @@ impl KeptJournal {
         }
         self.tidy();
         self.write_finished()?;
-        self.journal.record(entries)?;
+        let journal = self.journal.as_mut().ok_or_else(|| EngineError::Group {
+            name: "journal".into(),
+            problem: "everything was put back: this owner ends".into(),
+        })?;
+        journal.record(entries)?;
         self.nr_entries += entries.len();
         for entry in entries {
             self.restores.apply(entry.clone());
@@ -79,8 +75,8 @@ impl KeptJournal {
     }
 
     fn write_finished(&mut self) -> Result<()> {
-        if !self.unwritten.is_empty() {
-            self.journal.note(&self.unwritten)?;
+        if let (Some(journal), false) = (&mut self.journal, self.unwritten.is_empty()) {
+            journal.note(&self.unwritten)?;
             self.nr_entries += self.unwritten.len();
             self.unwritten.clear();
         }
@@ -89,12 +85,16 @@ impl KeptJournal {
 
     /// Rewrites the journal without obsolete entries, if most are obsolete.
     fn tidy(&mut self) {
-        let usual = ENTRIES_MIN + ENTRIES_EACH * self.restores.held.len();
+        let Some(journal) = &mut self.journal else {
+            return;
+        };
+        let nr_groups = self.restores.held.len() + self.restores.own.len();
+        let usual = ENTRIES_MIN + ENTRIES_EACH * nr_groups;
         if self.nr_entries <= 2 * self.nr_live.max(usual) {
             return;
         }
         let entries = self.restores.entries();
-        if self.journal.rewrite(&entries).is_ok() {
+        if journal.rewrite(&entries).is_ok() {
             self.nr_entries = entries.len();
             self.restores = Restores::of(entries);
             self.unwritten.clear();
@@ -103,17 +103,18 @@ impl KeptJournal {
         self.nr_live = self.nr_entries;
     }
 
-    /// Returns the journal, to be undone, after an attempt to write what is not written yet.
-    pub fn into_journal(mut self) -> Journal {
+    /// Ends the use of the journal, and returns it to be undone.
+    pub fn end(&mut self) -> Option<Journal> {
         self.note(Vec::new());
-        self.journal
+        self.restores = Restores::default();
+        self.journal.take()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::knobs::Knobs;
+    use crate::journal::Header;
 
     fn write(number: usize) -> Entry {
         Entry::Write {
@@ -133,9 +134,8 @@ mod tests {
     #[test]
     fn a_journal_is_written_anew_once_most_of_it_is_of_no_use() {
         let folder = tempfile::tempdir().unwrap();
-        let runtime = RuntimeFolder::at(folder.path());
-        let header = Header::new("d+", "", &Knobs::default());
-        let mut kept = KeptJournal::create(&runtime, &header).unwrap();
+        let journal = Journal::create(folder.path(), &Header::new("d", "")).unwrap();
+        let mut kept = KeptJournal::of(journal, Vec::new());
         for number in 0..=2 * ENTRIES_MIN {
             kept.note(vec![write(number)]);
         }
@@ -148,7 +148,7 @@ mod tests {
         }
         kept.record(&[hold(0)]).unwrap();
         assert_eq!(kept.nr_entries, 2 + 999 + 2 * ENTRIES_MIN + 2);
-        let mut journal = kept.into_journal();
+        let mut journal = kept.end().unwrap();
         let entries = journal.read().unwrap().1;
         let found = Restores::of(entries);
         assert_eq!((found.held.len(), found.files.len()), (1_000, 1));
@@ -157,9 +157,8 @@ mod tests {
     #[test]
     fn an_owner_that_reads_the_journal_knows_what_its_writer_knew() {
         let folder = tempfile::tempdir().unwrap();
-        let runtime = RuntimeFolder::at(folder.path());
-        let header = Header::new("d+", "", &Knobs::default());
-        let mut kept = KeptJournal::create(&runtime, &header).unwrap();
+        let journal = Journal::create(folder.path(), &Header::new("d", "")).unwrap();
+        let mut kept = KeptJournal::of(journal, Vec::new());
         let file = |new: &str| Entry::Write {
             path: "/h/0/cpu.weight".into(),
             old: "50".into(),
@@ -176,9 +175,9 @@ mod tests {
             kept.note(entries);
         }
         let before = kept.restores().entries();
-        let mut journal = kept.into_journal();
+        let mut journal = kept.end().unwrap();
         let entries = journal.read().unwrap().1;
-        let after = KeptJournal::go_on(journal, entries);
+        let after = KeptJournal::of(journal, entries);
         assert_eq!(after.restores().entries(), before);
         assert_eq!(Restores::of(before).entries(), after.restores().entries());
     }

@@ -17,13 +17,12 @@ use plimsoll_cgroupfs::os::{self, Access, File, Found};
 use plimsoll_cgroupfs::read_text;
 
 use crate::error::{EngineError, Result};
-use crate::knobs::Knobs;
 use crate::runtime::{set_aside, temporary};
 
 pub use entry::{Entry, Header, VERSION};
 pub(crate) use kept::KeptJournal;
-pub(crate) use restores::{FileRestore, GroupRestore, Held, Restores, TaskRestore};
-pub use text::{Parsed, file_stem};
+pub(crate) use restores::{FileRestore, GroupRestore, Held, OwnRestore, Restores, TaskRestore};
+pub use text::Parsed;
 
 /// Time within which a process that has released the tree releases its journals.
 const LET_GO_MAX: Duration = Duration::from_secs(2);
@@ -64,21 +63,14 @@ pub fn boot_id() -> Option<String> {
 
 impl Header {
     /// Creates the header of a journal that this process begins now.
-    pub fn new(name: &str, subject: &str, knobs: &Knobs) -> Self {
+    pub fn new(name: &str, subject: &str) -> Self {
         Self {
             version: VERSION,
             name: name.into(),
             pid: std::process::id(),
             subject: subject.into(),
-            knobs: knobs.clone(),
             boot: boot_id(),
         }
-    }
-
-    /// Returns whether the journal is that of a group, and not of the whole machine, such as of a
-    /// setting. The name of a group does not begin with a dot.
-    pub fn is_of_group(&self) -> bool {
-        !self.name.starts_with('.')
     }
 
     /// Returns whether the journal was written before the current boot.
@@ -90,7 +82,7 @@ impl Header {
 impl Journal {
     /// Path of the journal of that name, whether it exists or not.
     pub fn path_of(folder: &Path, name: &str) -> PathBuf {
-        folder.join(format!("{}.journal", file_stem(name)))
+        folder.join(format!("{name}.journal"))
     }
 
     /// Starts a journal in `folder`.
@@ -320,6 +312,30 @@ fn is_kept(path: &Path) -> Result<bool> {
         other => other.map_err(failed(path))?,
     };
     Ok(!file.is_free().map_err(failed(path))?)
+}
+
+/// Lists the changes that ended owners have left, each by a name and its purpose: groups of our own,
+/// and, one for each journal, all others.
+///
+/// # Errors
+/// When the folder exists but cannot be read.
+pub fn left_behind(folder: &Path) -> Result<Vec<(String, String)>> {
+    let mut left = Vec::new();
+    for path in list(folder)? {
+        let Some(mut journal) = Journal::take_over(&path)? else {
+            continue;
+        };
+        let Ok((Some(header), entries)) = journal.read() else {
+            continue;
+        };
+        let restores = Restores::of(entries);
+        if restores.has_more_than_own() {
+            left.push((header.name, header.subject));
+        }
+        let own = restores.own.into_iter();
+        left.extend(own.map(|(name, own)| (name, own.subject)));
+    }
+    Ok(left)
 }
 
 /// Lists the journals in `folder`, by path.

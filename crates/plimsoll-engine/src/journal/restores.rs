@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use plimsoll_cgroupfs::read_text;
 
 use super::entry::Entry;
+use crate::knobs::Knobs;
 use crate::tasks::TaskId;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,6 +84,13 @@ pub(crate) struct Held {
 }
 
 impl Held {
+    /// Cgroup that is not held.
+    const NONE: Self = Self {
+        inode: None,
+        files: Vec::new(),
+        earlier: Vec::new(),
+    };
+
     /// Returns a cgroup of which a loop of ours writes one file, and none is put back.
     pub fn with_driven(path: PathBuf) -> Self {
         let mut file = FileRestore::new(path, None, String::new());
@@ -121,6 +129,19 @@ pub(crate) struct TaskRestore {
     pub processes: PathBuf,
 }
 
+impl TaskRestore {
+    /// Returns the entries with the same meaning.
+    pub fn entries(&self, task: TaskId) -> impl Iterator<Item = Entry> {
+        self.ours.iter().map(move |new| Entry::Renice {
+            tid: task.tid,
+            start_time: task.start_time,
+            old: self.old,
+            new: *new,
+            processes: self.processes.clone(),
+        })
+    }
+}
+
 /// Data to restore the nice level of tasks that inherited it in a cgroup.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct GroupRestore {
@@ -129,6 +150,84 @@ pub(crate) struct GroupRestore {
     pub ours: Vec<i32>,
     /// Tasks that were given a level.
     pub tasks: Vec<TaskId>,
+}
+
+/// Group of our own.
+#[derive(Debug)]
+pub(crate) struct OwnRestore {
+    /// Command of a `run`, or target of a `set`.
+    pub subject: String,
+    /// Knobs, by the number of the layout that has them.
+    knobs: BTreeMap<u32, Knobs>,
+    /// Folders to which its processes go in the end, one a hierarchy.
+    pub evacuate_to: Vec<PathBuf>,
+    /// Nice level of its first process before.
+    pub nice: i32,
+    /// Its cgroups in order of creation, each one folder a hierarchy.
+    pub created: Vec<Vec<PathBuf>>,
+    /// Processes that were moved into it, by pid.
+    pub moved: BTreeMap<i32, MoveRestore>,
+}
+
+#[derive(Debug)]
+pub(crate) struct MoveRestore {
+    pub start_time: u64,
+    /// Folders to which the process goes in the end, one a hierarchy.
+    pub from: Vec<PathBuf>,
+}
+
+impl OwnRestore {
+    /// Returns the knobs of a layout.
+    pub fn knobs_of(&self, generation: u32) -> Knobs {
+        let knobs = self.knobs.get(&generation).or(self.knobs.get(&0));
+        knobs.cloned().unwrap_or_default()
+    }
+
+    /// Returns whether a cgroup is one of this group.
+    fn has(&self, folder: &Path) -> bool {
+        let mut tops = self.created.iter().flatten();
+        tops.any(|top| folder.starts_with(top))
+    }
+
+    fn entries(&self, name: &str) -> Vec<Entry> {
+        let group = || name.to_owned();
+        let mut all = vec![Entry::Group {
+            name: group(),
+            subject: self.subject.clone(),
+            knobs: self.knobs_of(0),
+            evacuate_to: self.evacuate_to.clone(),
+            nice: self.nice,
+        }];
+        let rebuilt = self.knobs.iter().filter(|(generation, _)| **generation > 0);
+        all.extend(rebuilt.map(|(generation, knobs)| Entry::Change {
+            group: group(),
+            knobs: knobs.clone(),
+            generation: *generation,
+        }));
+        all.extend(self.created.iter().map(|folders| Entry::Create {
+            group: group(),
+            folders: folders.clone(),
+        }));
+        let id = |pid: &i32, moved: &MoveRestore| TaskId {
+            tid: *pid,
+            start_time: moved.start_time,
+        };
+        let moved = self.moved.iter();
+        let moved = moved.filter(|(pid, moved)| id(pid, moved).exists());
+        all.extend(moved.map(|(pid, moved)| Entry::Move {
+            group: group(),
+            pid: *pid,
+            start_time: moved.start_time,
+            from: moved.from.clone(),
+        }));
+        all
+    }
+
+    /// Lists the files that the nice levels of its cgroups are known by.
+    pub fn processes(&self) -> impl Iterator<Item = PathBuf> {
+        let tops = self.created.iter().flatten();
+        tops.map(|top| top.join("cgroup.procs"))
+    }
 }
 
 /// Data to restore everything.
@@ -140,6 +239,8 @@ pub(crate) struct Restores {
     pub held: BTreeMap<PathBuf, Held>,
     /// Held cgroups that are in no group any more, and that the kernel refused to put back.
     pub refused: BTreeSet<PathBuf>,
+    /// Groups of our own, by name.
+    pub own: BTreeMap<String, OwnRestore>,
     pub tasks: BTreeMap<TaskId, TaskRestore>,
     /// Nice levels of cgroups, by their files `cgroup.procs`.
     pub groups: BTreeMap<PathBuf, GroupRestore>,
@@ -156,6 +257,21 @@ impl Restores {
         let mut restores = Self::default();
         entries.into_iter().for_each(|entry| restores.apply(entry));
         restores
+    }
+
+    /// Returns the files of a cgroup, by its folder; none if it is not held.
+    pub fn held(&self, folder: &Path) -> &Held {
+        static NONE: Held = Held::NONE;
+        self.held.get(folder).unwrap_or(&NONE)
+    }
+
+    /// Returns the folders to which a process goes in the end that is in a cgroup of a group of our
+    /// own, by folder. `None`: the cgroup is of none.
+    pub fn home_of(&self, task: TaskId, folder: &Path) -> Option<&[PathBuf]> {
+        let own = self.own.values().find(|own| own.has(folder))?;
+        let moved = own.moved.get(&task.tid);
+        let moved = moved.filter(|moved| moved.start_time == task.start_time);
+        Some(moved.map_or(&own.evacuate_to, |moved| &moved.from))
     }
 
     /// Adds a change.
@@ -193,6 +309,53 @@ impl Restores {
                 let group = self.group(processes, old);
                 group.ours.retain(|ours| *ours != new);
                 group.ours.push(new);
+            }
+            Entry::Group {
+                name,
+                subject,
+                knobs,
+                evacuate_to,
+                nice,
+            } => {
+                let own = OwnRestore {
+                    subject,
+                    knobs: BTreeMap::from([(0, knobs)]),
+                    evacuate_to,
+                    nice,
+                    created: Vec::new(),
+                    moved: BTreeMap::new(),
+                };
+                self.own.insert(name, own);
+            }
+            Entry::Create { group, folders } => {
+                if let Some(own) = self.own.get_mut(&group) {
+                    own.created.push(folders);
+                }
+            }
+            Entry::Change {
+                group,
+                knobs,
+                generation,
+            } => {
+                if let Some(own) = self.own.get_mut(&group) {
+                    own.knobs.insert(generation, knobs);
+                }
+            }
+            Entry::Move {
+                group,
+                pid,
+                start_time,
+                from,
+            } => {
+                if let Some(own) = self.own.get_mut(&group) {
+                    own.moved.insert(pid, MoveRestore { start_time, from });
+                }
+            }
+            Entry::Ended { group } => {
+                let own = self.own.remove(&group);
+                for processes in own.iter().flat_map(OwnRestore::processes) {
+                    self.release_levels(&processes);
+                }
             }
             Entry::Released { paths } => paths.iter().for_each(|path| self.release(path)),
             other => self.others.push(other),
@@ -248,16 +411,24 @@ impl Restores {
         self.held.remove(path);
         self.refused.remove(path);
         self.files.retain(|file| !is_of(&file.path, path));
-        for processes in [path.to_owned(), path.join("cgroup.procs")] {
-            let group = self.groups.remove(&processes);
-            for task in group.into_iter().flat_map(|group| group.tasks) {
-                self.tasks.remove(&task);
-            }
-        }
+        self.release_levels(path);
+        self.release_levels(&path.join("cgroup.procs"));
         self.others.retain(|entry| match entry {
             Entry::Publish { path: published } => !is_of(published, path),
             _ => true,
         });
+    }
+
+    fn release_levels(&mut self, processes: &Path) {
+        let group = self.groups.remove(processes);
+        for task in group.into_iter().flat_map(|group| group.tasks) {
+            self.tasks.remove(&task);
+        }
+    }
+
+    /// Returns whether there is anything but groups of our own.
+    pub fn has_more_than_own(&self) -> bool {
+        !(self.files.is_empty() && self.held.is_empty() && self.others.is_empty())
     }
 
     /// Returns the data to put all files back.
@@ -285,6 +456,9 @@ impl Restores {
             }
             all.extend(held.files.iter().map(FileRestore::entry));
         }
+        for (name, own) in &self.own {
+            all.extend(own.entries(name));
+        }
         for (processes, group) in &self.groups {
             all.extend(group.ours.iter().map(|new| Entry::ReniceGroup {
                 processes: processes.clone(),
@@ -293,13 +467,7 @@ impl Restores {
             }));
         }
         for (task, restore) in self.tasks.iter().filter(|(task, _)| task.exists()) {
-            all.extend(restore.ours.iter().map(|new| Entry::Renice {
-                tid: task.tid,
-                start_time: task.start_time,
-                old: restore.old,
-                new: *new,
-                processes: restore.processes.clone(),
-            }));
+            all.extend(restore.entries(*task));
         }
         all
     }
@@ -394,16 +562,16 @@ mod tests {
         let pinned = Entry::Pin {
             folder: "/sys/fs/bpf/plimsoll".into(),
         };
-        let moved = Entry::Move {
-            pid: 7,
-            start_time: 1,
-            from: vec!["/h".into()],
+        let chosen = Entry::Choose {
+            path: "/c".into(),
+            old: "a".into(),
+            new: "b".into(),
         };
         let before = vec![
             pinned.clone(),
             write("/g/a/w", "1", "2"),
             write("/g/w", "1", "2"),
-            moved.clone(),
+            chosen.clone(),
             released("/g/a"),
             write("/g/a/w", "3", "4"),
         ];
@@ -413,7 +581,7 @@ mod tests {
             found,
             [(Path::new("/g/w"), "1"), (Path::new("/g/a/w"), "3")]
         );
-        assert_eq!(others, [pinned, moved]);
+        assert_eq!(others, [pinned, chosen]);
         let one_file = [before, vec![released("/g/w")]].concat();
         assert_eq!(Restores::of(one_file).files.len(), 1);
     }
@@ -446,5 +614,47 @@ mod tests {
         // Also where only the file of the second time is put back.
         let again = [&all[..], &[released("/g/w")]].concat();
         assert_eq!(Restores::of(again).all_files()[0].old, "1");
+    }
+    #[test]
+    fn a_process_goes_home_from_the_group_in_which_it_is_and_an_ended_group_is_forgotten() {
+        let group = |name: &str, home: &str| Entry::Group {
+            name: name.into(),
+            subject: String::new(),
+            knobs: Knobs::default(),
+            evacuate_to: vec![home.into()],
+            nice: 0,
+        };
+        let create = |name: &str| Entry::Create {
+            group: name.into(),
+            folders: vec![Path::new("/p").join(name)],
+        };
+        let moved = |name: &str, home: &str| Entry::Move {
+            group: name.into(),
+            pid: 7,
+            start_time: 1,
+            from: vec![home.into()],
+        };
+        let mut all = vec![
+            group("a", "/h"),
+            create("a"),
+            moved("a", "/i"),
+            renice(7, 0, 5, "/p/a"),
+            group("b", "/i"),
+            create("b"),
+            renice(8, 0, 3, "/p/b"),
+        ];
+        let id = |tid| TaskId { tid, start_time: 1 };
+        let found = Restores::of(all.clone());
+        let home = |tid, folder: &str| {
+            let home = found.home_of(id(tid), Path::new(folder));
+            home.map(|home| home[0].to_str().unwrap().to_owned())
+        };
+        assert_eq!(home(7, "/p/a/quota").as_deref(), Some("/i"));
+        assert_eq!(home(8, "/p/a").as_deref(), Some("/h"));
+        assert_eq!(home(7, "/p/ab"), None);
+        all.push(Entry::Ended { group: "a".into() });
+        let found = Restores::of(all);
+        assert_eq!(found.own.keys().collect::<Vec<_>>(), ["b"]);
+        assert_eq!(found.tasks.keys().collect::<Vec<_>>(), [&id(8)]);
     }
 }

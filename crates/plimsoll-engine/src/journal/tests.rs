@@ -6,7 +6,6 @@ use samples::{entry, header};
 
 pub(super) mod samples {
     use super::*;
-    use crate::knobs::Knobs;
 
     pub fn header(name: &str) -> Header {
         Header {
@@ -15,7 +14,6 @@ pub(super) mod samples {
             name: name.into(),
             pid: 1,
             subject: "true".into(),
-            knobs: Knobs::default(),
         }
     }
 

@@ -1,16 +1,10 @@
 //! Journal as text: JSON, a line each.
 
-use std::fmt::Write as _;
 use std::io;
 
 use serde::Serialize;
 
 use super::entry::{Entry, Header, VERSION};
-
-/// Length up to which a name is used as it stands, without the extension.
-const STEM_LENGTH_MAX: usize = 200;
-/// Length to which a longer name is cut.
-const STEM_LENGTH_CUT: usize = 150;
 
 /// Readable contents of a journal.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -93,32 +87,6 @@ fn check_version(line: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Name of a group's files without the extension: the group's name, with characters that a file
-/// name may not have escaped. Unique for each name.
-pub fn file_stem(name: &str) -> String {
-    let mut stem = String::with_capacity(name.len());
-    for byte in name.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-' | b'+') {
-            stem.push(char::from(byte));
-        } else {
-            // Writing to a string does not fail.
-            let _ = write!(stem, "%{byte:02X}");
-        }
-    }
-    if stem.len() > STEM_LENGTH_MAX {
-        stem.truncate(STEM_LENGTH_CUT);
-        let _ = write!(stem, "%{:016x}", fnv1a(name.as_bytes()));
-    }
-    stem
-}
-
-/// FNV-1a hash: the same in every process.
-fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,16 +159,5 @@ mod tests {
         }
         let strange = b"{\"version\": 9, \"is\": \"otherwise quite different\"}\n";
         assert!(parse(strange).unwrap_err().contains("version 9"));
-    }
-
-    #[test]
-    fn every_name_has_a_file_of_its_own() {
-        for name in ["web", "set+web+a", ".sched-ext", "x_y.z-1", "daemon+"] {
-            assert_eq!(file_stem(name), name);
-        }
-        assert_eq!(file_stem("/a/b c"), "%2Fa%2Fb%20c");
-        let long = "/".to_owned() + &"x/".repeat(2000);
-        let (one, other) = (file_stem(&long), file_stem(&format!("{long}y")));
-        assert!(one.len() <= STEM_LENGTH_MAX && one != other);
     }
 }

@@ -11,14 +11,14 @@ use std::time::Duration;
 
 pub use recover::recover;
 
-pub(crate) use nice::{Lineage, commonest_level, restore_levels};
+pub(crate) use nice::{Lineage, commonest_level, level_before, restore_levels};
 pub(crate) use values::{is_refused, restore_files, try_restore_files};
 
 use plimsoll_cgroupfs::os;
 use plimsoll_cgroupfs::{CgroupError, Kind, move_process, read_ids, read_text, write_text};
 
 use crate::error::{EngineError, Result};
-use crate::journal::{Entry, Header, Journal, Restores};
+use crate::journal::{Entry, Header, Journal, OwnRestore, Restores};
 use crate::own_groups::may_be_own;
 use crate::runtime::remove_written;
 use crate::tasks;
@@ -48,11 +48,10 @@ impl UndoReport {
     }
 }
 
-/// Undoes entries: first the values of files and tasks, then all others in reverse order. Returns
-/// `false` if the kernel refused a value: it may accept the value later, once limits of other
-/// cgroups have changed, or its file is there again.
-pub fn undo_entries(entries: &[Entry], report: &mut UndoReport) -> bool {
-    let restores = Restores::of(entries.iter().cloned());
+/// Undoes changes: first the values of files and tasks, then groups of our own, then all others in
+/// reverse order. Returns `false` if the kernel refused some of it: it may accept that later, once
+/// limits of other cgroups have changed, or a file is there again.
+fn undo_all(restores: &Restores, report: &mut UndoReport) -> bool {
     let mut is_done = restore_files(&restores.all_files(), report);
     for entry in &restores.others {
         if let Entry::Choose { path, old, new } = entry
@@ -63,91 +62,63 @@ pub fn undo_entries(entries: &[Entry], report: &mut UndoReport) -> bool {
         }
     }
     let groups: Vec<&Path> = restores.groups.keys().map(PathBuf::as_path).collect();
-    restore_levels(&restores, &groups, report);
-    let members = members(entries);
+    restore_levels(restores, &groups, report);
+    for (name, own) in &restores.own {
+        is_done &= undo_group(name, own, report);
+    }
     for entry in restores.others.iter().rev() {
-        // A process that somebody else has moved on since stays there.
-        let is_elsewhere = match (entry, &members) {
-            (Entry::Move { pid, .. }, Some(members)) => !members.contains(pid),
-            _ => false,
-        };
-        if !is_elsewhere {
-            undo_entry(entry, report);
+        match entry {
+            Entry::Pin { folder } => report.note(remove_pins(folder)),
+            Entry::Publish { path } => {
+                let removed = remove_written(path);
+                report.note(removed.map_err(|error| EngineError::file("remove", path, error)));
+            }
+            _ => (),
         }
     }
     is_done
 }
 
-/// Finds the processes of all cgroups that were created or taken; `None`: none were, or no process
-/// was moved.
-fn members(entries: &[Entry]) -> Option<HashSet<i32>> {
-    let is_move = |entry: &Entry| matches!(entry, Entry::Move { .. });
-    if !entries.iter().any(is_move) {
-        return None;
+/// Undoes a group of our own but for the nice levels of its tasks: its processes go where they were
+/// before, and its cgroups are removed. Returns whether none of them is left.
+pub(crate) fn undo_group(name: &str, own: &OwnRestore, report: &mut UndoReport) -> bool {
+    let mut members = HashSet::new();
+    for folder in own.created.iter().flatten() {
+        add_members(folder, &mut members);
     }
-    let mut found = None;
-    for entry in entries {
-        let folders = match entry {
-            Entry::Create { folders, .. } => &folders[..],
-            Entry::Hold { folder, .. } => std::slice::from_ref(folder),
-            _ => continue,
-        };
-        let members: &mut HashSet<i32> = found.get_or_insert_default();
-        folders
-            .iter()
-            .for_each(|folder| add_members(folder, members));
+    for (pid, moved) in &own.moved {
+        // A process that somebody else has moved on since stays there.
+        if !members.contains(pid) {
+            continue;
+        }
+        match tasks::find_start_time(*pid) {
+            Ok(found) if found == moved.start_time => report.note(move_back(&moved.from, *pid)),
+            Ok(_) | Err(EngineError::NoTarget { .. }) => {}
+            // The process stays, because another one may have its pid by now.
+            Err(error) => report.problems.push(error.to_string()),
+        }
     }
-    found
+    for folders in own.created.iter().rev() {
+        for (index, folder) in folders.iter().enumerate() {
+            let evacuate_to = own.evacuate_to.get(index).map(PathBuf::as_path);
+            report.note(remove_group(folder, evacuate_to));
+        }
+    }
+    let is_left = own
+        .created
+        .iter()
+        .flatten()
+        .any(|folder| os::exists(folder));
+    if !is_left {
+        report.undone.push(name.to_owned());
+    }
+    !is_left
 }
 
 fn add_members(folder: &Path, members: &mut HashSet<i32>) {
     members.extend(read_ids(&folder.join("cgroup.procs")).unwrap_or_default());
     for child in below(folder) {
         add_members(&child, members);
-    }
-}
-
-/// Undoes an entry that is no value of a file or a task.
-fn undo_entry(entry: &Entry, report: &mut UndoReport) {
-    match entry {
-        Entry::Create {
-            folders,
-            evacuate_to,
-        } => {
-            for (index, folder) in folders.iter().enumerate() {
-                report.note(remove_group(
-                    folder,
-                    evacuate_to.get(index).map(PathBuf::as_path),
-                ));
-            }
-        }
-        Entry::Move {
-            pid,
-            start_time,
-            from,
-        } => {
-            match tasks::find_start_time(*pid) {
-                Ok(found) if found == *start_time => report.note(move_back(from, *pid)),
-                Ok(_) | Err(EngineError::NoTarget { .. }) => {}
-                // The process stays, because another one may have its pid by now.
-                Err(error) => report.problems.push(error.to_string()),
-            }
-        }
-        Entry::Pin { folder } => report.note(remove_pins(folder)),
-        Entry::Publish { path } => {
-            let removed = remove_written(path);
-            report.note(removed.map_err(|error| EngineError::file("remove", path, error)));
-        }
-        // Restored above, shared by all groups, or nothing to undo.
-        Entry::Write { .. }
-        | Entry::Control { .. }
-        | Entry::Choose { .. }
-        | Entry::Renice { .. }
-        | Entry::ReniceGroup { .. }
-        | Entry::Hold { .. }
-        | Entry::Refused { .. }
-        | Entry::Change { .. }
-        | Entry::Released { .. } => (),
     }
 }
 
@@ -296,12 +267,8 @@ pub fn undo_journal(mut journal: Journal, report: &mut UndoReport) -> Result<()>
         // The objects of another boot are gone, and new ones may have their names.
         return journal.finish();
     }
-    let is_done = undo_entries(&parsed.entries, report);
-    let left = parsed.entries.iter().any(|entry| match entry {
-        Entry::Create { folders, .. } => folders.iter().any(|folder| os::exists(folder)),
-        _ => false,
-    });
-    if left || !is_done {
+    let restores = Restores::of(parsed.entries);
+    if !undo_all(&restores, report) {
         return Ok(());
     }
     if !parsed.damaged.is_empty() {
@@ -315,11 +282,9 @@ pub fn undo_journal(mut journal: Journal, report: &mut UndoReport) -> Result<()>
         ));
         return Ok(());
     }
-    if let Some(header) = parsed.header {
-        report.undone.push(match header.is_of_group() {
-            true => header.name,
-            false => header.subject,
-        });
+    // Groups of our own are named above.
+    if let (Some(header), true) = (parsed.header, restores.has_more_than_own()) {
+        report.undone.push(header.subject);
     }
     journal.finish()
 }
@@ -336,11 +301,11 @@ mod tests {
         let path = folder.path().join("state.json");
         fs::write(&path, "{}").unwrap();
         fs::write(crate::runtime::temporary(&path), "{").unwrap();
-        let entries = [Entry::Publish { path }];
+        let restores = Restores::of([Entry::Publish { path }]);
         let mut report = UndoReport::default();
-        assert!(undo_entries(&entries, &mut report));
+        assert!(undo_all(&restores, &mut report));
         // The file need not exist.
-        assert!(undo_entries(&entries, &mut report));
+        assert!(undo_all(&restores, &mut report));
         assert_eq!(report, UndoReport::default());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }

@@ -97,19 +97,23 @@ impl<'a> Lineage<'a> {
         }
         let line =
             std::iter::successors(tasks::inherits_from(tid), |tid| tasks::inherits_from(*tid));
+        let mut is_its_own = false;
         for tid in line.take_while(|tid| *tid > 0).take(GENERATIONS_MAX) {
             let known = TaskId::of(tid).and_then(|task| self.known.get(&task));
             if let Some(restore) = known {
                 return Some(restore.old);
             }
-            if !self.members.contains(&tid) {
-                // The ancestor is outside the cgroup. If it has the same level, the task
-                // inherited the level from it; else the task is an orphan.
-                let is_its_own = tasks::nice(tid).is_ok_and(|parents| parents == now);
-                return if is_its_own { None } else { self.usual(now) };
+            if self.members.contains(&tid) {
+                continue;
             }
+            // The ancestor is outside the cgroup. If it has the same level, the task inherited the
+            // level from it, unless the ancestor has it from us; else the task is an orphan.
+            if !tasks::nice(tid).is_ok_and(|ancestors| ancestors == now) {
+                break;
+            }
+            is_its_own = true;
         }
-        self.usual(now)
+        if is_its_own { None } else { self.usual(now) }
     }
 
     /// Returns the level for a task with no known ancestor. `None` if a member of the cgroup had
@@ -124,24 +128,46 @@ impl<'a> Lineage<'a> {
     }
 }
 
+/// Returns the nice level that a task in a cgroup, by folder, would have without us, if its present
+/// level, `now`, is from us.
+pub(crate) fn level_before(
+    restores: &Restores,
+    folder: &Path,
+    task: TaskId,
+    now: i32,
+) -> Option<i32> {
+    if let Some(restore) = restores.tasks.get(&task) {
+        return Some(restore.old);
+    }
+    let mut around = folder.ancestors().map(|folder| folder.join("cgroup.procs"));
+    let (processes, group) = around.find_map(|path| {
+        let group = restores.groups.get(&path)?;
+        Some((path, group))
+    })?;
+    let mut lineage = Lineage::new(group, &restores.tasks);
+    lineage.look(&processes);
+    lineage.inherited(task.tid, now)
+}
+
 /// Gives tasks that have inherited a level of ours the level that they would have without us. Tasks
 /// fork meanwhile, so the search is repeated until nothing is found.
 fn sweep(lineage: &mut Lineage<'_>, processes: &Path) -> Result<()> {
     let deadline = os::now() + SWEEP_MAX;
     loop {
         lineage.look(processes);
-        let mut found = false;
+        let (mut found, mut done) = (false, Ok(()));
         for tid in &lineage.members {
             let Some(old) = lineage.level_before(*tid) else {
                 continue;
             };
             if tasks::nice(*tid).is_ok_and(|now| now != old) {
-                found = true;
-                tasks::set_nice(*tid, old)?;
+                let set = tasks::set_nice(*tid, old);
+                found |= set.is_ok();
+                done = done.and(set);
             }
         }
         if !found || os::now() >= deadline {
-            return Ok(());
+            return done;
         }
     }
 }

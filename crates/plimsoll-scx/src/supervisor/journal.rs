@@ -4,7 +4,6 @@
 //! all its groups until the next owner adopts or undoes it, or `restore` does.
 
 use plimsoll_engine::journal::{Entry, Header, Journal};
-use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::undo::{self, UndoReport};
 
@@ -77,7 +76,7 @@ impl SchedulerJournal {
 
 /// Begins the journal of a scheduler that is to be loaded.
 fn create(runtime: &RuntimeFolder) -> Result<Journal, ControlError> {
-    let header = Header::new(JOURNAL, "the sched_ext scheduler", &Knobs::default());
+    let header = Header::new(JOURNAL, "the sched_ext scheduler");
     let mut journal = Journal::create(runtime.path(), &header)?;
     // Removes the status of an owner that was killed before it could record it.
     Status::withdraw(runtime);

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_daemon::control::protocol::{Answer, Request, SOCKET};
 use plimsoll_daemon::service;
-use plimsoll_engine::journal::{Journal, wait_for_last_owner};
+use plimsoll_engine::journal::{self, wait_for_last_owner};
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::undo::{self, UndoReport};
 use serde::Serialize;
@@ -63,9 +63,10 @@ fn recover_everything() -> Result<UndoReport> {
     remove_socket_and_log(&runtime);
     let forgotten = service::forget(&runtime);
     let failed = CommandError::io("cannot forget what was set");
+    // A group that is left is among the problems.
+    let left = journal::left_behind(runtime.path())?;
     for name in forgotten.map_err(failed)? {
-        // A journal that is left is among the problems.
-        let is_left = Journal::path_of(runtime.path(), &name).exists();
+        let is_left = left.iter().any(|(left, _)| *left == name);
         if !is_left && !report.undone.contains(&name) {
             report.undone.push(name);
         }

@@ -299,10 +299,11 @@ fn a_full_or_missing_runtime_folder_stops_it_before_anything_is_changed() {
         host.assert_as(&before);
     }
     // A folder with the name of the journal.
-    std::fs::create_dir(host.runtime().join("g.journal")).unwrap();
+    let journal = host.runtime().join("groups.journal");
+    std::fs::create_dir(&journal).unwrap();
     let finished = host.run(["run", "--name", "g", "--", "true"]);
     assert_eq!(finished.code(), 125, "{finished:?}");
-    std::fs::remove_dir(host.runtime().join("g.journal")).unwrap();
+    std::fs::remove_dir(&journal).unwrap();
     assert!(Path::new(&host.runtime()).is_dir());
     host.assert_clean();
 }

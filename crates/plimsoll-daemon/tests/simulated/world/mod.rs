@@ -41,7 +41,7 @@ struct Kept {
 }
 
 /// Reasons for which the kernel, or its rules, cannot have what is wanted.
-const REFUSALS: [&str; 6] = [
+const REFUSALS: [&str; 7] = [
     // Until the group of a process that has ended does.
     "no such process",
     "a group of Plimsoll's own can have both",
@@ -50,6 +50,8 @@ const REFUSALS: [&str; 6] = [
     "would make it threaded",
     "is not kept from it",
     "a cgroup may have no more than the one around it",
+    // Of the file and of a request together.
+    "refuses a burst above the quota",
 ];
 
 impl Kept {
@@ -75,6 +77,9 @@ pub struct World {
     /// Processes that were in a group of commands once, or are requested to be: the owner may move
     /// them out of foreign cgroups.
     movable: BTreeSet<i32>,
+    /// Whether others have moved a process since the last clean stop: it may keep a nice level that
+    /// it has inherited in a group, and others in a group to which it comes back.
+    has_strays: bool,
     shadow: Shadow,
     /// Whether others have done something since the last clean stop that may keep a value from
     /// being put back.
@@ -101,6 +106,7 @@ impl World {
             had_demand: false,
             members: BTreeMap::new(),
             movable: BTreeSet::new(),
+            has_strays: false,
             shadow: Shadow::default(),
             is_disturbed: false,
             is_half_done: false,

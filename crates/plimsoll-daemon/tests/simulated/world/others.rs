@@ -140,6 +140,7 @@ impl World {
             let _ = kernel.others_write(&file, &pid.to_string());
         });
         self.members.remove(&pid);
+        self.has_strays = true;
     }
 
     pub(super) fn others_make_or_remove(&mut self) {

@@ -342,6 +342,7 @@ impl World {
         self.kept.clear();
         self.members.clear();
         self.movable.clear();
+        self.has_strays = false;
         self.furnish();
         self.is_disturbed = false;
         self.config = self.config.map(|_| 0);
@@ -399,6 +400,18 @@ impl World {
                 .filter(|path| !kept.contains(&path.as_path()))
                 .collect()
         });
+        let reniced: Vec<(i32, i32)> = simulated::with(|kernel| {
+            let tasks = kernel.tasks().iter().map(|(pid, task)| (pid, task.nice));
+            let reniced: Vec<_> = tasks.filter(|(_, nice)| *nice != 0).collect();
+            for (pid, _) in &reniced {
+                let _ = kernel.tasks().set_nice(*pid, 0);
+            }
+            reniced
+        });
+        // A level that cannot be put back is reported, and is not tried again.
+        let refused = simulated::with(|kernel| std::mem::take(&mut kernel.refused_levels));
+        let is_refused = refused.iter().any(|(_, nice)| *nice == 0);
+        let has_strays = std::mem::take(&mut self.has_strays);
         // An action of others may be in the way: then the report tells.
         let is_told = self.is_disturbed && !report.problems.is_empty();
         if is_told {
@@ -412,6 +425,8 @@ impl World {
             assert!(own.is_empty(), "left: {own:?} {report:?}");
             assert!(differences.is_empty(), "{differences:?} {report:?}");
             assert!(files.is_empty(), "left: {files:?} {report:?}");
+            let has_none = reniced.is_empty() || has_strays || is_refused;
+            assert!(has_none, "nice: {reniced:?} {report:?}");
         }
         self.shadow.take();
     }

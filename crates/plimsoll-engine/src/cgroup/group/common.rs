@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use plimsoll_cgroupfs::{CpuGroup, Hierarchy, Version, WEIGHT_DEFAULT, threads_below};
 
-use super::foreign::journal::SharedJournal;
 use super::layout::{Layer, Layout};
 use super::loops::Loops;
 use crate::cgroup::bandwidth::{KERNEL_PERIOD_MAX_NS, fit_below};
 use crate::control::headroom::{BatchGroup, HeadroomControl};
+use crate::journal::KeptJournal;
 use crate::knobs::{Bandwidth, Class, Knobs, Quota};
 use crate::runtime::RuntimeFolder;
 use crate::tasks;
@@ -24,8 +24,8 @@ pub(in crate::cgroup) struct Context {
     pub headroom: HeadroomControl,
     /// Whether any group demands headroom.
     pub has_demand: bool,
-    /// Journal of all foreign cgroups.
-    pub journal: SharedJournal,
+    /// Journal of all groups.
+    pub journal: KeptJournal,
 }
 
 impl Context {

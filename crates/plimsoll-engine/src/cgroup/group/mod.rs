@@ -32,7 +32,7 @@ pub(super) struct Group {
 #[derive(Debug)]
 pub(super) enum Origin {
     /// Plimsoll, which removes the cgroups in the end.
-    Own(Box<Own>),
+    Own(Own),
     /// Another process: undo writes the values that the cgroups had.
     Foreign,
 }
@@ -111,7 +111,7 @@ impl Group {
     /// When the kernel refuses, or the group's cgroup is foreign: processes get there by their maker.
     pub fn take_in(&mut self, pid: i32, context: &mut Context) -> Result<()> {
         match &mut self.origin {
-            Origin::Own(own) => own.take_in(&self.common, pid, context),
+            Origin::Own(_) => own::members::take_in(&self.common, pid, context),
             Origin::Foreign => Err(EngineError::NoTarget {
                 target: self.common.name.as_ref().into(),
                 what: "group of Plimsoll's own",
@@ -206,7 +206,7 @@ impl Group {
         context.headroom.remove(&self.common.name);
         self.common.loops.stop();
         match self.origin {
-            Origin::Own(own) => own.undo(context, report),
+            Origin::Own(_) => own::undo(&self.common.name, context, report),
             Origin::Foreign => foreign::undo(&self.common, context, report),
         }
     }

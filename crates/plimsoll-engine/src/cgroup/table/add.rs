@@ -1,6 +1,7 @@
 //! Adding foreign cgroups, many at once.
 
 use std::collections::HashSet;
+use std::io;
 use std::path::Path;
 
 use plimsoll_cgroupfs::{CpuGroup, name};
@@ -8,7 +9,6 @@ use plimsoll_cgroupfs::{CpuGroup, name};
 use super::{Table, no_group};
 use crate::cgroup::group::common::{Common, Context};
 use crate::cgroup::group::foreign::check::check_one_cgroup;
-use crate::cgroup::group::foreign::journal::copy_of;
 use crate::cgroup::group::foreign::prepared::Prepared;
 use crate::cgroup::group::foreign::{folder_of, put_back};
 use crate::cgroup::group::layout::Layout;
@@ -105,7 +105,7 @@ impl Table {
         give_controller(&group, &self.context.runtime)?;
         let yields = self.yields(policy);
         let folder = folder_of(&group);
-        let held = self.context.journal.held(&folder);
+        let held = self.context.journal.restores().held(&folder);
         // Values of a removed cgroup are not the originals of this one.
         let (is_same, no_files) = (held.inode == group.inode(), Held::default());
         let known = if is_same { held } else { &no_files };
@@ -209,4 +209,35 @@ impl Table {
 
 fn name_taken(name: &str) -> EngineError {
     EngineError::NameTaken { name: name.into() }
+}
+
+/// Copies the failure of a shared write, for each group that shares the journal.
+fn copy_of(error: &EngineError) -> EngineError {
+    match error {
+        EngineError::Journal { path, source } => EngineError::Journal {
+            path: path.clone(),
+            source: source.raw_os_error().map_or_else(
+                || io::Error::new(source.kind(), source.to_string()),
+                io::Error::from_raw_os_error,
+            ),
+        },
+        other => EngineError::Group {
+            name: "journal".into(),
+            problem: other.to_string(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_told_to_all_who_share_the_journal() {
+        let full = EngineError::Journal {
+            path: "/run/x".into(),
+            source: io::Error::from_raw_os_error(libc::ENOSPC),
+        };
+        assert_eq!(copy_of(&full).to_string(), full.to_string());
+    }
 }

@@ -10,17 +10,18 @@ use std::time::Instant;
 use plimsoll_cgroupfs::{Hierarchy, name, os};
 
 use super::group::common::{Common, Context};
-use super::group::foreign::journal::{JOURNAL, SharedJournal};
 use super::group::foreign::{folder_of, put_back};
-use super::group::own::Own;
-use super::group::own::adopt::{Adoptable, home_of};
+use super::group::own::{self, Own};
 use super::group::{Group, Origin};
 use crate::control::headroom::HeadroomControl;
 use crate::error::{EngineError, Result};
 use crate::group_policy::{GroupPolicy, Selector};
-use crate::journal::{self, Header, Journal, KeptJournal};
+use crate::journal::{self, Entry, Header, Journal, KeptJournal};
 use crate::runtime::RuntimeFolder;
 use crate::undo::{self, UndoReport};
+
+/// Name of the journal of groups, or its beginning.
+const JOURNAL: &str = "groups";
 
 /// Groups by name, and the state that they share.
 #[derive(Debug)]
@@ -31,18 +32,8 @@ pub(super) struct Table {
     with_loops: BTreeSet<Box<str>>,
     /// Folders of foreign cgroups of an earlier owner that no group has taken over yet.
     left: BTreeSet<PathBuf>,
-    /// Journals of an earlier owner's own groups that were not taken over yet, by name.
-    left_own: BTreeMap<String, LeftOwn>,
-    /// Journals with changes that the kernel refused to undo: of removed groups, and one of an
-    /// earlier owner that could not be undone.
-    refused: Vec<PathBuf>,
-}
-
-/// Journal of an own group of an earlier owner.
-#[derive(Debug)]
-struct LeftOwn {
-    header: Header,
-    journal: KeptJournal,
+    /// Journal of an earlier owner that could neither be taken over nor undone.
+    refused: Option<PathBuf>,
 }
 
 /// Returns the error for a name without a group.
@@ -61,22 +52,28 @@ impl Table {
     /// When a journal cannot be read or begun.
     pub fn new(hierarchy: &Arc<Hierarchy>, runtime: &RuntimeFolder) -> Result<(Self, UndoReport)> {
         runtime.create()?;
-        let mut left_own = all_left(runtime)?;
+        let left = left_journal(runtime)?;
+        // The journal that was taken over is locked.
         let mut report = undo::recover(runtime, false)?;
-        let (name, journal) = journal_of_others(runtime, &mut left_own);
         let path = Journal::path_of(runtime.path(), JOURNAL);
-        let mut refused = Vec::new();
-        if name != JOURNAL && os::exists(&path) {
-            refused.push(path);
-            report.problems.push(format!(
-                "a journal `{JOURNAL}` that cannot be undone is left; cgroups of others are in \
-                 `{name}` now"
-            ));
-        }
-        let journal = match journal {
-            Some(left) => SharedJournal::go_on(left.journal),
-            None => SharedJournal::create(runtime, &name)?,
+        let mut refused = None;
+        let (journal, entries) = match left {
+            Some(left) => left,
+            None => {
+                let mut name = JOURNAL.to_owned();
+                if os::exists(&path) {
+                    name = format!("{name}{}", std::process::id());
+                    report.problems.push(format!(
+                        "a journal `{JOURNAL}` that cannot be undone is left; groups are in \
+                         `{name}` now"
+                    ));
+                    refused = Some(path);
+                }
+                let header = Header::new(&name, "groups of the owner");
+                (Journal::create(runtime.path(), &header)?, Vec::new())
+            }
         };
+        let journal = KeptJournal::of(journal, entries);
         let restores = journal.restores();
         let held = restores.held.keys();
         let left = held.filter(|folder| !restores.refused.contains(*folder));
@@ -92,7 +89,6 @@ impl Table {
             groups: BTreeMap::new(),
             with_loops: BTreeSet::new(),
             left,
-            left_own,
             refused,
         };
         Ok((table, report))
@@ -100,7 +96,8 @@ impl Table {
 
     /// Returns whether there is such a group, or an earlier owner has left one.
     pub fn knows(&self, name: &str) -> bool {
-        let is_there = self.groups.contains_key(name) || self.left_own.contains_key(name);
+        let own = &self.context.journal.restores().own;
+        let is_there = self.groups.contains_key(name) || own.contains_key(name);
         let path = name::path_of(name.trim_start_matches('/'));
         let folder = self.context.hierarchy.mount_point().join(path);
         is_there || self.left.contains(&folder)
@@ -175,23 +172,8 @@ impl Table {
         self.create(policy, first)
     }
 
-    /// Returns the place to which a process of an own group goes when that group ends. `None`: it is
-    /// in none.
-    fn home_of(&self, pid: i32) -> Option<Vec<PathBuf>> {
-        let place = self.context.hierarchy.cgroup_of(pid).ok()?;
-        let folder = self.context.hierarchy.cpu_folder(&place);
-        let mut groups = self.groups.values();
-        let of_group = groups.find_map(|group| match &group.origin {
-            Origin::Own(own) => own.home_of(&folder),
-            Origin::Foreign => None,
-        });
-        let mut left = self.left_own.values();
-        of_group.or_else(|| left.find_map(|left| home_of(&left.journal, &folder)))
-    }
-
     fn create(&mut self, policy: &GroupPolicy, first: i32) -> Result<()> {
-        let home = self.home_of(first);
-        let (common, own) = Own::create(policy, first, home, &self.context)?;
+        let (common, own) = Own::create(policy, first, &mut self.context)?;
         let mut group = of_own(common, own);
         match group.start_loops(&self.context) {
             Ok(()) => {
@@ -208,42 +190,31 @@ impl Table {
     /// Takes over a group of an earlier owner; one that cannot be continued is undone. `false`:
     /// there is no such group, or it was undone.
     fn adopt(&mut self, policy: &GroupPolicy) -> Result<bool> {
-        let Some(LeftOwn { header, journal }) = self.left_own.remove(&policy.name) else {
+        let name = &policy.name;
+        let Some(left) = self.context.journal.restores().own.get(name) else {
             return Ok(false);
         };
         let hierarchy = &self.context.hierarchy;
-        let found = Adoptable::find(hierarchy, &header, &journal, policy.is_scheduled);
-        if let Some(found) = found {
-            let (common, own) = Own::adopt(found, journal);
+        if let Some((common, own)) = Own::adopt(hierarchy, name, left, policy.is_scheduled) {
             self.insert(of_own(common, own));
             return Ok(true);
         }
         let mut report = UndoReport::default();
-        self.undo_left(&policy.name, journal, &mut report)?;
-        if self.left_own.contains_key(&policy.name) {
-            return Err(EngineError::Group {
-                name: policy.name.clone(),
+        own::undo(name, &mut self.context, &mut report);
+        match self.is_left_own(name) {
+            true => Err(EngineError::Group {
+                name: name.clone(),
                 problem: format!("is left from before: {}", report.problems.join("; ")),
-            });
+            }),
+            false => Ok(false),
         }
-        Ok(false)
     }
 
-    /// Undoes an own group of an earlier owner. One that the kernel does not let us undo now is still
-    /// left.
-    fn undo_left(
-        &mut self,
-        name: &str,
-        journal: KeptJournal,
-        report: &mut UndoReport,
-    ) -> Result<()> {
-        let journal = journal.into_journal();
-        let path = journal.path().to_owned();
-        let undone = undo::undo_journal(journal, report);
-        if let Some(left) = Journal::take_over(&path)?.and_then(adoptable) {
-            self.left_own.insert(name.to_owned(), left);
-        }
-        undone
+    /// Returns whether a group of our own is in the journal alone: an earlier owner has left it, or
+    /// the kernel did not let us undo it.
+    fn is_left_own(&self, name: &str) -> bool {
+        let own = &self.context.journal.restores().own;
+        own.contains_key(name) && !self.groups.contains_key(name)
     }
 
     /// Puts back the groups of an earlier owner that were not taken over and that are not wanted. To
@@ -255,11 +226,11 @@ impl Table {
         if let Err(error) = self.leave_groups() {
             report.problems.push(error.to_string());
         }
-        let unwanted = self.left_own.extract_if(.., |name, _| !is_wanted(name));
-        for (name, left) in unwanted.collect::<Vec<_>>() {
-            if let Err(error) = self.undo_left(&name, left.journal, &mut report) {
-                report.problems.push(format!("{name}: {error}"));
-            }
+        let mut unwanted: Vec<String> = Vec::new();
+        unwanted.extend(self.context.journal.restores().own.keys().cloned());
+        unwanted.retain(|name| self.is_left_own(name) && !is_wanted(name));
+        for name in unwanted {
+            own::undo(&name, &mut self.context, &mut report);
         }
         if let Err(error) = self.context.runtime.release_parents() {
             report.problems.push(error.to_string());
@@ -274,12 +245,12 @@ impl Table {
         // The command of one group may have come from another.
         for _ in 0..self.groups.len() {
             let place = self.context.hierarchy.cgroup_of(pid)?;
-            let around = self.groups.values().find_map(|group| match &group.origin {
-                Origin::Own(own) if place.starts_with(group.cgroup().path()) => Some(own),
-                _ => None,
-            });
-            match around {
-                Some(own) => own.evacuate(pid)?,
+            let of_group = |group: &&Group| place.starts_with(group.cgroup().path());
+            let mut own = self.groups.values().filter(|group| !group.is_foreign());
+            let own_restores = &self.context.journal.restores().own;
+            let around = own.find(of_group);
+            match around.and_then(|group| own_restores.get(&*group.common.name)) {
+                Some(own) => undo::move_back(&own.evacuate_to, pid)?,
                 None => break,
             }
         }
@@ -333,29 +304,23 @@ impl Table {
 
     pub fn remove(&mut self, name: &str) -> Result<UndoReport> {
         let mut report = UndoReport::default();
-        if let Some(left) = self.left_own.remove(name) {
-            return self
-                .undo_left(name, left.journal, &mut report)
-                .map(|()| report);
+        if self.is_left_own(name) {
+            own::undo(name, &mut self.context, &mut report);
+            return Ok(report);
         }
         if !self.groups.contains_key(name) && self.put_left_back(|left| left == name, &mut report) {
             return Ok(report);
         }
         let group = self.groups.remove(name).ok_or_else(|| no_group(name))?;
         self.with_loops.remove(name);
-        let is_own = !group.is_foreign();
         group.undo(&mut self.context, &mut report);
-        if is_own && !report.problems.is_empty() {
-            let runtime = self.context.runtime.path();
-            self.refused.push(Journal::path_of(runtime, name));
-        }
         Ok(report)
     }
 
     /// Puts everything back, also the changes that earlier owners have left.
     pub fn undo(&mut self) -> UndoReport {
         let mut report = self.finish_adoption(&|_| false);
-        for path in std::mem::take(&mut self.refused) {
+        if let Some(path) = self.refused.take() {
             let undone = Journal::take_over(&path).and_then(|journal| match journal {
                 Some(journal) => undo::undo_journal(journal, &mut report),
                 None => Ok(()),
@@ -370,13 +335,13 @@ impl Table {
     /// Forgets all groups, and closes their journals. The journal of foreign cgroups is removed if
     /// it is not needed.
     pub fn leave(&mut self) {
-        let is_needed = !self.context.journal.restores().held.is_empty();
+        let restores = self.context.journal.restores();
+        let is_needed = !restores.held.is_empty() || !restores.own.is_empty();
         // First, so that the next owner of the quotas finds them as they are.
         self.context.headroom.clear();
         self.context.has_demand = false;
         self.with_loops.clear();
         self.groups.clear();
-        self.left_own.clear();
         self.left.clear();
         if is_needed {
             drop(self.context.journal.end());
@@ -420,46 +385,27 @@ impl Table {
 fn of_own(common: Common, own: Own) -> Group {
     Group {
         common,
-        origin: Origin::Own(Box::new(own)),
+        origin: Origin::Own(own),
     }
 }
 
-/// Finds the journals of groups that an earlier owner has left in this boot, by the group's name.
-/// They are locked from here on.
-fn all_left(runtime: &RuntimeFolder) -> Result<BTreeMap<String, LeftOwn>> {
-    let mut found = BTreeMap::new();
+/// Takes over the journal that an earlier owner has left in this boot, with its entries. `None`:
+/// there is none, or it is damaged or of another version.
+fn left_journal(runtime: &RuntimeFolder) -> Result<Option<(Journal, Vec<Entry>)>> {
     for path in journal::list(runtime.path())? {
-        if let Some(left) = Journal::take_over(&path)?.and_then(adoptable) {
-            found.insert(left.header.name.clone(), left);
+        let stem = path.file_stem().unwrap_or_default();
+        if !stem.to_string_lossy().starts_with(JOURNAL) {
+            continue;
+        }
+        let Some(mut journal) = Journal::take_over(&path)? else {
+            continue;
+        };
+        let Ok((Some(header), entries)) = journal.read() else {
+            continue;
+        };
+        if header.boot.is_some() && !header.is_of_another_boot() {
+            return Ok(Some((journal, entries)));
         }
     }
-    Ok(found)
-}
-
-/// Reads the journal of a group of this boot. `None`: it is of something else, or is damaged.
-fn adoptable(mut journal: Journal) -> Option<LeftOwn> {
-    let (header, entries) = journal.read().ok()?;
-    let is_there = |header: &Header| header.boot.is_some() && !header.is_of_another_boot();
-    let header = header.filter(|header| header.is_of_group() && is_there(header))?;
-    let journal = KeptJournal::go_on(journal, entries);
-    Some(LeftOwn { header, journal })
-}
-
-/// Finds the journal of foreign cgroups, and its name: that of an earlier owner, or `None` for one
-/// to begin. It gets another name where the usual one has a journal that cannot be taken over, such
-/// as one of another version.
-fn journal_of_others(
-    runtime: &RuntimeFolder,
-    left: &mut BTreeMap<String, LeftOwn>,
-) -> (String, Option<LeftOwn>) {
-    let mut names = left.keys();
-    let found = names.find(|name| name.starts_with(JOURNAL)).cloned();
-    if let Some((name, journal)) = found.and_then(|name| left.remove_entry(&name)) {
-        return (name, Some(journal));
-    }
-    let name = JOURNAL.to_owned();
-    match os::exists(&Journal::path_of(runtime.path(), &name)) {
-        true => (format!("{name}{}", std::process::id()), None),
-        false => (name, None),
-    }
+    Ok(None)
 }

@@ -13,7 +13,7 @@ use plimsoll_cgroupfs::{CpuGroup, CpuStat, Hierarchy};
 use plimsoll_daemon::control::client::ClientError;
 use plimsoll_daemon::state::{Daemon as DaemonState, GuardState};
 use plimsoll_engine::enforcer::{Sample, TaskRates};
-use plimsoll_engine::journal::{self, Journal};
+use plimsoll_engine::journal;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::{EngineError, knobs};
 use serde::Serialize;
@@ -151,19 +151,10 @@ fn show_all(as_json: bool) -> Result<()> {
 }
 
 fn left_behind(runtime: &RuntimeFolder) -> Result<Vec<Shown>> {
-    let mut all = Vec::new();
-    for path in journal::list(runtime.path())? {
-        let Some(mut journal) = Journal::take_over(&path)? else {
-            continue;
-        };
-        if let Ok((Some(header), _)) = journal.read() {
-            all.push(Shown::LeftBehind {
-                name: header.name,
-                subject: header.subject,
-            });
-        }
-    }
-    Ok(all)
+    let left = journal::left_behind(runtime.path())?.into_iter();
+    Ok(left
+        .map(|(name, subject)| Shown::LeftBehind { name, subject })
+        .collect())
 }
 
 /// Prints groups as JSON, with the daemon if one runs.

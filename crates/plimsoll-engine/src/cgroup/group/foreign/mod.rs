@@ -5,7 +5,6 @@
 //! a loop. The values to put back are in the journal that they share.
 
 pub(in crate::cgroup) mod check;
-pub(in crate::cgroup) mod journal;
 pub(in crate::cgroup) mod prepared;
 
 use std::collections::BTreeSet;
@@ -29,7 +28,12 @@ use crate::undo::{self, UndoReport};
 /// Returns the weight that a cgroup had at first.
 pub(super) fn weight_at_first(group: &CpuGroup, context: &Context) -> Result<u32> {
     let (path, _) = group.weight_setting(WEIGHT_DEFAULT);
-    match context.journal.held(&folder_of(group)).get(&path) {
+    match context
+        .journal
+        .restores()
+        .held(&folder_of(group))
+        .get(&path)
+    {
         Some(file) => Ok(group.weight_of(&path, &file.old)?),
         None => Ok(group.read_weight()?),
     }
@@ -52,7 +56,7 @@ pub(super) fn change(common: &mut Common, knobs: &Knobs, context: &mut Context) 
         context.headroom.remove(&common.name);
     }
     let restores = context.journal.restores();
-    let known = context.journal.held(&folder_of(&group));
+    let known = restores.held(&folder_of(&group));
     let prepared = Prepared::new(group.clone(), known, restores, knobs, yields)?;
     context.journal.record(&prepared.entries)?;
     let done = prepared.execute(context.journal.restores());
@@ -72,7 +76,7 @@ pub(super) fn audit(common: &Common, context: &Context) -> Result<Vec<String>> {
     group.check_exists()?;
     let yields = common.layout.layer(Layer::Headroom).is_some();
     let wanted = Wanted::on_one_cgroup(&common.knobs, yields);
-    let known = context.journal.held(&folder_of(group));
+    let known = context.journal.restores().held(&folder_of(group));
     external_changes(group, Change::plan(group, known, &wanted))
 }
 
@@ -89,7 +93,7 @@ pub(in crate::cgroup) fn put_back(
     let paths: Vec<&Path> = processes.iter().map(PathBuf::as_path).collect();
     undo::restore_levels(restores, &paths, report);
     let folders: BTreeSet<&PathBuf> = restores.refused.iter().chain(folders).collect();
-    let held = folders.iter().map(|folder| context.journal.held(folder));
+    let held = folders.iter().map(|folder| restores.held(folder));
     let files: Vec<FileRestore> = held.flat_map(Held::restores).collect();
     let mut noted: Vec<Entry> = folders.iter().map(|it| Entry::released(it)).collect();
     let (late, errors) = undo::try_restore_files(&files, report).into_iter().unzip();

@@ -1,26 +1,24 @@
 //! Cgroups of a group that Plimsoll made, from their creation to their removal.
 
-pub(in crate::cgroup) mod adopt;
-mod nice;
+mod adopt;
+pub(super) mod members;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use plimsoll_cgroupfs::{CgroupError, CpuGroup, CpuStat, Version, os};
+use plimsoll_cgroupfs::{CpuGroup, CpuStat, Version, os};
 
+use self::members::Before;
 use super::common::{Common, Context};
 use super::layout::{Layer, Layout, layer_bandwidth};
 use crate::cgroup::audit::external_changes;
 use crate::cgroup::bandwidth::least_bandwidth;
 use crate::cgroup::change::Change;
-use crate::cgroup::move_entry::move_entry;
 use crate::cgroup::place::{check_enabling, enable_for_children, explained};
 use crate::error::{EngineError, Result};
 use crate::group_policy::GroupPolicy;
-use crate::journal::{Entry, Header, KeptJournal};
+use crate::journal::Entry;
 use crate::knobs::{Bandwidth, Knobs};
-use crate::own_groups;
-use crate::tasks;
 use crate::undo::{self, UndoReport};
 
 /// Time for which a group that keeps forking is chased.
@@ -53,161 +51,78 @@ impl Carried {
     }
 }
 
-/// State of a group that Plimsoll made, beside the `Common` one.
-#[derive(Debug)]
+/// State of a group that Plimsoll made, beside the `Common` one. The journal has the places and nice
+/// levels of its processes before.
+#[derive(Debug, Default)]
 pub(in crate::cgroup) struct Own {
     generation: u32,
     /// Layouts that were replaced, and still have processes.
     behind: Vec<Layout>,
     pub carried: Carried,
-    /// Destination of the processes that still run in the group at its end, one folder a hierarchy.
-    evacuate_to: Vec<PathBuf>,
-    /// Nice level that the group's tasks would have without us; `None`: the journal of the earlier
-    /// owner does not tell.
-    nice_before: Option<i32>,
-    journal: KeptJournal,
 }
 
 impl Own {
     /// Makes the cgroups of a group, applies its knobs, and moves its first process in. Loops are
     /// not started.
     ///
-    /// `home`: the place to which the group's processes go in the end; `None`: the place where the
-    /// first process is.
-    ///
     /// # Errors
     /// When the kernel refuses, or the journal cannot be kept; then nothing is left of the group.
     pub fn create(
         policy: &GroupPolicy,
         first: i32,
-        home: Option<Vec<PathBuf>>,
-        context: &Context,
+        context: &mut Context,
     ) -> Result<(Common, Self)> {
         let hierarchy = &context.hierarchy;
         let yields = context.yields(&policy.knobs, policy.is_scheduled, false);
         let layout = Layout::new(hierarchy, &policy.name, 0, &policy.knobs, yields);
-        let header = Header::new(&policy.name, &policy.subject, &policy.knobs);
-        // Its descendants go back to the place of the process, not to that of the owner.
-        let place = hierarchy.folders_of(first)?;
-        let is_in_another = home.is_some();
-        let evacuate_to = home.unwrap_or_else(|| place.clone());
-        let nice_before = Some(tasks::nice(first)?);
-        let journal = KeptJournal::create(&context.runtime, &header)?;
         let knobs = policy.knobs.clone();
         let common = Common::new(&policy.name, knobs, policy.is_scheduled, layout);
-        let mut own = Self::with_journal(journal, evacuate_to, nice_before);
-        let built = own.build(&common, &common.layout, context);
-        let built = built.and_then(|()| own.take_in(&common, first, context));
+        let before = Before::of(first, context)?;
+        // Its descendants go back to the place of the process, not to that of the owner.
+        context.journal.record(&[Entry::Group {
+            name: policy.name.clone(),
+            subject: policy.subject.clone(),
+            knobs: policy.knobs.clone(),
+            evacuate_to: before.home().to_vec(),
+            nice: before.nice(),
+        }])?;
+        let own = Self::default();
+        let built = build(&common, &common.layout, context);
+        let built = built.and_then(|()| members::take_in(&common, first, context));
         match built {
             Ok(()) => Ok((common, own)),
             Err(error) => {
-                if is_in_another {
-                    // Back into its group. The undo would take the process out of that, too; it moves
-                    // only processes that are still here.
-                    let _ = undo::move_back(&place, first);
-                }
-                own.undo(context, &mut UndoReport::default());
+                before.put_back_into_group();
+                undo(&policy.name, context, &mut UndoReport::default());
+                before.note_again(context);
                 Err(error)
             }
         }
     }
 
-    fn with_journal(
-        journal: KeptJournal,
-        evacuate_to: Vec<PathBuf>,
-        nice_before: Option<i32>,
-    ) -> Self {
-        Self {
-            generation: 0,
-            behind: Vec::new(),
-            carried: Carried::default(),
-            evacuate_to,
-            nice_before,
-            journal,
-        }
-    }
-
-    /// Returns whether processes are left in layouts that were replaced.
-    pub fn has_behind(&self) -> bool {
-        let mut tops = self.behind.iter().map(|layout| &layout.top);
-        tops.any(|top| top.all_processes().is_ok_and(|pids| !pids.is_empty()))
-    }
-
-    /// Records changes before they are made.
-    pub fn record(&mut self, entries: &[Entry]) -> Result<()> {
-        self.journal.record(entries)
-    }
-
-    fn build(&mut self, common: &Common, layout: &Layout, context: &Context) -> Result<()> {
-        // A cgroup without a journal is not Plimsoll's: undo would move its processes out.
-        if layout.top.exists() {
-            return Err(EngineError::NameTaken {
-                name: common.name.as_ref().into(),
-            });
-        }
-        make_parent(layout, context)?;
-        self.record(&[Entry::Create {
-            folders: layout.top.folders(),
-            evacuate_to: self.evacuate_to.clone(),
-        }])?;
-        self.record_nice(layout, common.knobs.nice)?;
-        layout.top.create()?;
-        for pair in layout.groups().windows(2) {
-            // A cgroup without a knob on it need not cost the scheduler another level.
-            if layout.is_limit(&pair[1]) || common.knobs.per_task {
-                pair[0].enable_children()?;
-            }
-            pair[1].create()?;
-        }
-        set_values(layout, &common.knobs)
-    }
-
-    /// Moves a running process into the group, unless it is there.
-    pub fn take_in(&mut self, common: &Common, pid: i32, context: &Context) -> Result<()> {
-        let places = context.hierarchy.folders_of(pid)?;
-        let own = common.layout.top.folders();
-        if places
-            .iter()
-            .zip(&own)
-            .all(|(place, own)| place.starts_with(own))
-        {
-            return Ok(());
-        }
-        let mut entry = move_entry(&context.hierarchy, pid)?;
-        let cgroup = context.hierarchy.cgroup_of(pid)?;
-        if let (Entry::Move { from, .. }, true) =
-            (&mut entry, own_groups::is_own(&context.hierarchy, &cgroup))
-        {
-            // The other group may be gone then.
-            from.clone_from(&self.evacuate_to);
-        }
-        self.record(&[entry])?;
-        let added = common.layout.leaf.add_process(pid);
-        added.map_err(|error| real_time_refused(error, pid))?;
-        if let Some(nice) = common.knobs.nice {
-            self.renice(&common.layout, pid, nice, None)?;
-        }
-        Ok(())
-    }
-
     /// Replaces the knobs. Loops are not started.
-    pub fn change(&mut self, common: &mut Common, knobs: &Knobs, context: &Context) -> Result<()> {
+    pub fn change(
+        &mut self,
+        common: &mut Common,
+        knobs: &Knobs,
+        context: &mut Context,
+    ) -> Result<()> {
         let generation = self.generation + 1;
         let yields = context.yields(knobs, common.is_scheduled, false);
         let new = Layout::new(&context.hierarchy, &common.name, generation, knobs, yields);
         let same = common.layout.same_shape(&new) && common.knobs.per_task == knobs.per_task;
         let old_knobs = std::mem::replace(&mut common.knobs, knobs.clone());
+        let headroom = context.headroom.clone();
         let set_values = |knobs: &Knobs, layout: &Layout| {
             let set = || set_values(layout, knobs);
-            context.headroom.paused(set)
+            headroom.paused(set)
         };
         let changed = if same {
             set_values(knobs, &common.layout).and_then(|()| self.catch_up(common, context))
         } else {
             self.rebuild(common, new, generation, context)
         };
-        let changed =
-            changed.and_then(|()| self.renice_all(&common.layout, old_knobs.nice, knobs.nice));
+        let changed = changed.and_then(|()| members::renice_all(common, old_knobs.nice, context));
         if let Err(error) = changed {
             if same {
                 // As far as possible: the cause of the first error may still be there.
@@ -220,16 +135,15 @@ impl Own {
             return Err(error);
         }
         if same && old_knobs != *knobs {
-            self.note_knobs(knobs);
+            // For an owner that adopts the group. If it is missing, because the disk was full, that
+            // finds a group that differs from its knobs, and makes it anew.
+            context.journal.note(vec![Entry::Change {
+                group: common.name.as_ref().into(),
+                knobs: knobs.clone(),
+                generation: self.generation,
+            }]);
         }
         Ok(())
-    }
-
-    /// Writes the knobs down, for an owner that adopts the group. If they are missing, because the
-    /// disk was full, that finds a group that differs from the header, and makes it anew.
-    fn note_knobs(&mut self, knobs: &Knobs) {
-        let (knobs, generation) = (knobs.clone(), self.generation);
-        self.journal.note(vec![Entry::Change { knobs, generation }]);
     }
 
     /// Builds the group anew beside itself, moves its processes over, and removes the old cgroups.
@@ -238,13 +152,16 @@ impl Own {
         common: &mut Common,
         new: Layout,
         generation: u32,
-        context: &Context,
+        context: &mut Context,
     ) -> Result<()> {
         let is_new = !new.top.exists();
         // First, so that an owner that adopts a half-built group knows which knobs it has.
-        let knobs = common.knobs.clone();
-        self.record(&[Entry::Change { knobs, generation }])?;
-        if let Err(error) = self.build(common, &new, context) {
+        context.journal.record(&[Entry::Change {
+            group: common.name.as_ref().into(),
+            knobs: common.knobs.clone(),
+            generation,
+        }])?;
+        if let Err(error) = build(common, &new, context) {
             // A part of the new group would be in the way of the next attempt.
             for folder in new.top.folders().into_iter().filter(|_| is_new) {
                 let _ = undo::remove_group(&folder, None);
@@ -284,12 +201,54 @@ impl Own {
         context.runtime.release_parents()
     }
 
-    pub fn undo(self, context: &Context, report: &mut UndoReport) {
-        note(
-            undo::undo_journal(self.journal.into_journal(), report),
-            report,
-        );
-        note(context.runtime.release_parents(), report);
+    /// Returns whether processes are left in layouts that were replaced.
+    pub fn has_behind(&self) -> bool {
+        let mut tops = self.behind.iter().map(|layout| &layout.top);
+        tops.any(|top| top.all_processes().is_ok_and(|pids| !pids.is_empty()))
+    }
+}
+
+fn build(common: &Common, layout: &Layout, context: &mut Context) -> Result<()> {
+    // A cgroup without a journal is not Plimsoll's: undo would move its processes out.
+    if layout.top.exists() {
+        return Err(EngineError::NameTaken {
+            name: common.name.as_ref().into(),
+        });
+    }
+    make_parent(layout, context)?;
+    context.journal.record(&[Entry::Create {
+        group: common.name.as_ref().into(),
+        folders: layout.top.folders(),
+    }])?;
+    members::record_nice(common, layout, context)?;
+    layout.top.create()?;
+    for pair in layout.groups().windows(2) {
+        // A cgroup without a knob on it need not cost the scheduler another level.
+        if layout.is_limit(&pair[1]) || common.knobs.per_task {
+            pair[0].enable_children()?;
+        }
+        pair[1].create()?;
+    }
+    set_values(layout, &common.knobs)
+}
+
+/// Undoes a group: its processes go where they were before, with the nice levels that they would
+/// have without us, and its cgroups are removed. A group that the kernel does not let us undo now
+/// stays in the journal.
+pub(in crate::cgroup) fn undo(name: &str, context: &mut Context, report: &mut UndoReport) {
+    let restores = context.journal.restores();
+    let Some(own) = restores.own.get(name) else {
+        return;
+    };
+    let processes: Vec<PathBuf> = own.processes().collect();
+    let paths: Vec<&Path> = processes.iter().map(PathBuf::as_path).collect();
+    undo::restore_levels(restores, &paths, report);
+    if undo::undo_group(name, own, report) {
+        let group = name.to_owned();
+        context.journal.note(vec![Entry::Ended { group }]);
+    }
+    if let Err(error) = context.runtime.release_parents() {
+        report.problems.push(error.to_string());
     }
 }
 
@@ -307,23 +266,6 @@ pub(super) fn audit(common: &Common) -> Result<Vec<String>> {
         found.extend(external_changes(&group, Change::plan_own(&group, &wanted))?);
     }
     Ok(found)
-}
-
-/// Explains why a process cannot enter: a kernel with groups of real-time tasks lets none into a
-/// cgroup that has no real-time runtime of its own (`sched_rt_can_attach` in kernel/sched/rt.c).
-fn real_time_refused(error: CgroupError, pid: i32) -> EngineError {
-    match error.os_error() {
-        Some(libc::EINVAL) if tasks::policy_number(pid).is_some_and(tasks::is_real_time) => {
-            EngineError::RealTime { pid }
-        }
-        _ => error.into(),
-    }
-}
-
-fn note(done: Result<()>, report: &mut UndoReport) {
-    if let Err(error) = done {
-        report.problems.push(error.to_string());
-    }
 }
 
 /// Creates the parent that groups share, and enables the controller for its children and for those

@@ -1,0 +1,269 @@
+//! Processes of an own group: their moves, and their nice levels.
+//!
+//! Its tasks, present and later, have the level of the knobs; a command sets the level on itself. A
+//! process that comes from another group leaves that one's level behind.
+
+use std::path::PathBuf;
+
+use plimsoll_cgroupfs::{CgroupError, Hierarchy, name};
+
+use super::{Common, Context, Layout};
+use crate::error::{EngineError, Result};
+use crate::journal::Entry;
+use crate::knobs::Nice;
+use crate::tasks::{self, TaskId};
+use crate::undo::{self, Lineage, UndoReport};
+
+/// State of a process before a group was made for it.
+pub(super) struct Before {
+    pid: i32,
+    /// Folders of its cgroup, one a hierarchy.
+    place: Vec<PathBuf>,
+    /// Folders to which it goes in the end, if it is in a group of our own already.
+    home: Option<Vec<PathBuf>>,
+    /// Its tasks, each with its level, and the one that it would have without us.
+    levels: Vec<Level>,
+    /// Journal entries about the nice levels that groups have given it.
+    entries: Vec<Entry>,
+}
+
+/// Nice levels of a task.
+struct Level {
+    task: TaskId,
+    now: i32,
+    /// Level that the task would have without us.
+    before: i32,
+}
+
+impl Before {
+    /// Reads the state.
+    ///
+    /// # Errors
+    /// When there is no such process.
+    pub fn of(pid: i32, context: &Context) -> Result<Self> {
+        let (hierarchy, restores) = (&context.hierarchy, context.journal.restores());
+        let place = hierarchy.folders_of(pid)?;
+        let levels = levels_of(pid, context)?;
+        let mut entries = Vec::new();
+        for task in levels.iter().map(|level| level.task) {
+            let recorded = restores.tasks.get(&task);
+            entries.extend(recorded.into_iter().flat_map(|it| it.entries(task)));
+        }
+        Ok(Self {
+            pid,
+            place,
+            home: home_of(pid, context)?,
+            levels,
+            entries,
+        })
+    }
+
+    /// Returns the folders to which the process goes in the end.
+    pub fn home(&self) -> &[PathBuf] {
+        self.home.as_deref().unwrap_or(&self.place)
+    }
+
+    /// Returns the nice level that the process would have without us.
+    pub fn nice(&self) -> i32 {
+        self.levels.first().map_or(0, |level| level.before)
+    }
+
+    /// Puts a process back into the group of our own in which it was. The undo of the new group
+    /// would take it out of that, too; it moves only processes that are still there.
+    pub fn put_back_into_group(&self) {
+        if self.home.is_some() {
+            // A process that cannot be moved goes home with the undo.
+            let _ = undo::move_back(&self.place, self.pid);
+        }
+    }
+
+    /// Gives the process its levels again, and the journal what it had about them.
+    pub fn note_again(self, context: &mut Context) {
+        context.journal.note(self.entries);
+        for level in self.levels.iter().filter(|level| level.now != level.before) {
+            // The level is the group's, which has given it before.
+            let _ = tasks::set_nice(level.task.tid, level.now);
+        }
+    }
+}
+
+/// Returns the folders to which a process goes in the end that is in a group of our own.
+fn home_of(pid: i32, context: &Context) -> Result<Option<Vec<PathBuf>>> {
+    let place = context.hierarchy.cgroup_of(pid)?;
+    let folder = context.hierarchy.cpu_folder(&place);
+    let start_time = tasks::find_start_time(pid)?;
+    let task = TaskId {
+        tid: pid,
+        start_time,
+    };
+    let home = context.journal.restores().home_of(task, &folder);
+    Ok(home.map(<[PathBuf]>::to_vec))
+}
+
+/// Reads the levels of a process that is about to come.
+fn levels_of(pid: i32, context: &Context) -> Result<Vec<Level>> {
+    let restores = context.journal.restores();
+    let place = context.hierarchy.cgroup_of(pid)?;
+    let folder = context.hierarchy.cpu_folder(&place);
+    let mut levels = Vec::new();
+    for tid in tasks::threads(pid) {
+        if let Some((task, now)) = tasks::with_nice(tid)? {
+            let before = undo::level_before(restores, &folder, task, now);
+            let before = before.unwrap_or(now);
+            levels.push(Level { task, now, before });
+        }
+    }
+    Ok(levels)
+}
+
+/// Moves a running process into a group, unless it is there.
+pub(in crate::cgroup::group) fn take_in(
+    common: &Common,
+    pid: i32,
+    context: &mut Context,
+) -> Result<()> {
+    let hierarchy = &context.hierarchy;
+    let from = hierarchy.folders_of(pid)?;
+    let own = common.layout.top.folders();
+    let mut pairs = from.iter().zip(&own);
+    if pairs.all(|(place, own)| place.starts_with(own)) {
+        return Ok(());
+    }
+    check_together(hierarchy, pid, &from)?;
+    let levels = levels_of(pid, context)?;
+    let home = home_of(pid, context)?;
+    context.journal.record(&[Entry::Move {
+        group: common.name.as_ref().into(),
+        pid,
+        start_time: tasks::find_start_time(pid)?,
+        // Another group of our own may be gone then.
+        from: home.unwrap_or(from),
+    }])?;
+    let added = common.layout.leaf.add_process(pid);
+    added.map_err(|error| real_time_refused(error, pid))?;
+    let nice = common.knobs.nice;
+    for level in levels {
+        if nice.is_some() || level.before != level.now {
+            let new = nice.map_or(level.before, |nice| nice.nice);
+            renice(&common.layout, &level, new, context)?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the threads of a process are in one place: a move, and its undo, would put them into
+/// one.
+fn check_together(hierarchy: &Hierarchy, pid: i32, from: &[PathBuf]) -> Result<()> {
+    for tid in tasks::threads(pid) {
+        // A thread that has ended since has no cgroup.
+        if hierarchy.folders_of(tid).is_ok_and(|place| place != from) {
+            let cgroup = name::shown(&hierarchy.cgroup_of(tid)?);
+            return Err(EngineError::ThreadsApart { pid, tid, cgroup });
+        }
+    }
+    Ok(())
+}
+
+/// Explains why a process cannot enter: a kernel with groups of real-time tasks lets none into a
+/// cgroup that has no real-time runtime of its own (`sched_rt_can_attach` in kernel/sched/rt.c).
+fn real_time_refused(error: CgroupError, pid: i32) -> EngineError {
+    match error.os_error() {
+        Some(libc::EINVAL) if tasks::policy_number(pid).is_some_and(tasks::is_real_time) => {
+            EngineError::RealTime { pid }
+        }
+        _ => error.into(),
+    }
+}
+
+fn processes_of(layout: &Layout) -> PathBuf {
+    layout.top.cpu_file("cgroup.procs")
+}
+
+/// Gives a task of the group a level.
+fn renice(layout: &Layout, level: &Level, new: i32, context: &mut Context) -> Result<()> {
+    let TaskId { tid, start_time } = level.task;
+    context.journal.record(&[Entry::Renice {
+        tid,
+        start_time,
+        old: level.before,
+        new,
+        processes: processes_of(layout),
+    }])?;
+    tasks::set_nice(tid, new)
+}
+
+/// Records that tasks in a layout's cgroups have the level of the knobs, or one that the knobs or
+/// the layout before gave.
+pub(super) fn record_nice(common: &Common, layout: &Layout, context: &mut Context) -> Result<()> {
+    let restores = context.journal.restores();
+    let Some(own) = restores.own.get(&*common.name) else {
+        return Ok(());
+    };
+    let processes = processes_of(layout);
+    let mut levels = Vec::new();
+    for before in own.processes().filter(|path| *path != processes) {
+        let group = restores.groups.get(&before);
+        levels.extend(group.into_iter().flat_map(|group| group.ours.clone()));
+    }
+    levels.extend(common.knobs.nice.map(|nice| nice.nice));
+    let old = own.nice;
+    let entries: Vec<Entry> = levels
+        .into_iter()
+        .map(|new| Entry::ReniceGroup {
+            processes: processes.clone(),
+            old,
+            new,
+        })
+        .collect();
+    context.journal.record(&entries)
+}
+
+/// Applies a change of the knob to all tasks of the group. `old`: its value before.
+pub(super) fn renice_all(common: &Common, old: Option<Nice>, context: &mut Context) -> Result<()> {
+    let new = common.knobs.nice;
+    if old == new {
+        return Ok(());
+    }
+    let Some(new) = new else {
+        reset_nice(common, context);
+        return Ok(());
+    };
+    let layout = &common.layout;
+    let mut levels = Vec::new();
+    let restores = context.journal.restores();
+    let processes = processes_of(layout);
+    let group = restores.groups.get(&processes);
+    let mut lineage = group.map(|group| Lineage::new(group, &restores.tasks));
+    lineage.iter_mut().for_each(|it| it.look(&processes));
+    let processes = layout.top.all_processes()?.into_iter();
+    for tid in processes.flat_map(tasks::threads) {
+        let Some((task, now)) = tasks::with_nice(tid)? else {
+            continue;
+        };
+        let before = match (restores.tasks.get(&task), &lineage) {
+            (Some(restore), _) => restore.old,
+            (None, Some(lineage)) => lineage.inherited(tid, now).unwrap_or(now),
+            (None, None) => now,
+        };
+        levels.push(Level { task, now, before });
+    }
+    record_nice(common, layout, context)?;
+    for level in &levels {
+        renice(layout, level, new.nice, context)?;
+    }
+    Ok(())
+}
+
+/// Gives every task of the group the level that it would have without us. A level that somebody
+/// else has set stays, as it does at the end.
+fn reset_nice(common: &Common, context: &mut Context) {
+    let restores = context.journal.restores();
+    let Some(own) = restores.own.get(&*common.name) else {
+        return;
+    };
+    let paths: Vec<PathBuf> = own.processes().collect();
+    let all: Vec<_> = paths.iter().map(PathBuf::as_path).collect();
+    undo::restore_levels(restores, &all, &mut UndoReport::default());
+    // Not the cgroups themselves, which stay.
+    context.journal.note(vec![Entry::Released { paths }]);
+}
