@@ -202,10 +202,16 @@ impl File {
 
     /// Reads the file from the beginning to the end.
     pub fn read_whole(&mut self) -> io::Result<Vec<u8>> {
+        self.read_up_to(u64::MAX)
+    }
+
+    /// Reads the file from the beginning to the end, or up to a number of bytes: the length of a
+    /// file of the kernel is 0, and others may grow.
+    pub fn read_up_to(&mut self, bytes_max: u64) -> io::Result<Vec<u8>> {
         of_file!(&mut self.0, file => {
             let mut bytes = Vec::new();
             file.rewind()?;
-            file.read_to_end(&mut bytes)?;
+            file.take(bytes_max).read_to_end(&mut bytes)?;
             Ok(bytes)
         }, open => open.read())
     }

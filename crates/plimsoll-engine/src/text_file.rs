@@ -47,10 +47,10 @@ pub fn read_text(path: &Path, bytes_max: u64) -> Result<String, FileError> {
         return Err(FileError::NotRegular { file });
     }
     let mut reader = os::File::open(path, Access::Read).map_err(failed)?;
-    if reader.length().map_err(failed)? > bytes_max {
+    let bytes = reader.read_up_to(bytes_max + 1).map_err(failed)?;
+    if bytes.len() as u64 > bytes_max {
         return Err(FileError::TooLong { file, bytes_max });
     }
-    let bytes = reader.read_whole().map_err(failed)?;
     String::from_utf8(bytes).map_err(|error| {
         let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let valid = String::from_utf8_lossy(valid);
@@ -139,6 +139,9 @@ mod tests {
         assert_eq!(read_text(&path, 5).unwrap(), "12345");
         let error = read_text(&path, 4).unwrap_err().to_string();
         assert!(error.ends_with("longer than 4 bytes"), "{error}");
+        // The kernel says that its files are empty.
+        let error = read_text(Path::new("/proc/self/status"), 4).unwrap_err();
+        assert!(matches!(error, FileError::TooLong { .. }), "{error}");
         std::fs::write(&path, b"a = 1\nb = '\xff'\n").unwrap();
         let error = read_text(&path, 99).unwrap_err().to_string();
         assert!(
