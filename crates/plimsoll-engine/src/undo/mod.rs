@@ -11,7 +11,7 @@ use std::time::Duration;
 
 pub use recover::recover;
 
-pub(crate) use nice::{Lineage, commonest_level, level_before, restore_levels};
+pub(crate) use nice::{Levels, commonest_level, restore_levels};
 pub(crate) use values::{is_refused, restore_files, try_restore_files};
 
 use plimsoll_cgroupfs::os;

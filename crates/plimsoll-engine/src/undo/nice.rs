@@ -2,7 +2,7 @@
 //! started since.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use plimsoll_cgroupfs::{os, threads_below};
@@ -56,7 +56,7 @@ fn restore_nice(task: TaskId, restore: &TaskRestore, report: &mut UndoReport) {
 
 /// Tasks of one cgroup, to find the nice level that a task would have without Plimsoll.
 #[derive(Debug)]
-pub(crate) struct Lineage<'a> {
+struct Lineage<'a> {
     group: &'a GroupRestore,
     /// Tasks whose level is recorded, of whichever group.
     known: &'a BTreeMap<TaskId, TaskRestore>,
@@ -65,7 +65,7 @@ pub(crate) struct Lineage<'a> {
 }
 
 impl<'a> Lineage<'a> {
-    pub fn new(group: &'a GroupRestore, known: &'a BTreeMap<TaskId, TaskRestore>) -> Self {
+    fn new(group: &'a GroupRestore, known: &'a BTreeMap<TaskId, TaskRestore>) -> Self {
         Self {
             group,
             known,
@@ -74,7 +74,7 @@ impl<'a> Lineage<'a> {
     }
 
     /// Reads the current members of the cgroup.
-    pub fn look(&mut self, processes: &Path) {
+    fn look(&mut self, processes: &Path) {
         let folder = processes.parent();
         let members = folder.map(|folder| threads_below(folder, &[]));
         self.members = members.unwrap_or_default().into_iter().collect();
@@ -91,7 +91,7 @@ impl<'a> Lineage<'a> {
 
     /// Returns the level that a task with the level `now` gets back, if it is not recorded itself.
     /// `None`: its level is not from us.
-    pub fn inherited(&self, tid: i32, now: i32) -> Option<i32> {
+    fn inherited(&self, tid: i32, now: i32) -> Option<i32> {
         if !self.group.ours.contains(&now) {
             return None;
         }
@@ -128,25 +128,41 @@ impl<'a> Lineage<'a> {
     }
 }
 
-/// Returns the nice level that a task in a cgroup, by folder, would have without us, if its present
-/// level, `now`, is from us.
-pub(crate) fn level_before(
-    restores: &Restores,
-    folder: &Path,
-    task: TaskId,
-    now: i32,
-) -> Option<i32> {
-    if let Some(restore) = restores.tasks.get(&task) {
-        return Some(restore.old);
+/// Nice levels that tasks would have without us.
+#[derive(Debug)]
+pub(crate) struct Levels<'a> {
+    restores: &'a Restores,
+    /// Tasks of the groups asked for so far, by the files of their cgroups.
+    lineages: BTreeMap<PathBuf, Lineage<'a>>,
+}
+
+impl<'a> Levels<'a> {
+    pub fn new(restores: &'a Restores) -> Self {
+        Self {
+            restores,
+            lineages: BTreeMap::new(),
+        }
     }
-    let mut around = folder.ancestors().map(|folder| folder.join("cgroup.procs"));
-    let (processes, group) = around.find_map(|path| {
-        let group = restores.groups.get(&path)?;
-        Some((path, group))
-    })?;
-    let mut lineage = Lineage::new(group, &restores.tasks);
-    lineage.look(&processes);
-    lineage.inherited(task.tid, now)
+
+    /// Returns the level that a task in a cgroup, by folder, would have without us; `now`: its
+    /// present one.
+    pub fn before(&mut self, folder: &Path, task: TaskId, now: i32) -> i32 {
+        if let Some(restore) = self.restores.tasks.get(&task) {
+            return restore.old;
+        }
+        let Restores { groups, tasks, .. } = self.restores;
+        let mut around = folder.ancestors().map(|folder| folder.join("cgroup.procs"));
+        let Some(processes) = around.find(|path| groups.contains_key(path)) else {
+            return now;
+        };
+        let group = &groups[&processes];
+        let lineage = self.lineages.entry(processes).or_insert_with_key(|path| {
+            let mut lineage = Lineage::new(group, tasks);
+            lineage.look(path);
+            lineage
+        });
+        lineage.inherited(task.tid, now).unwrap_or(now)
+    }
 }
 
 /// Gives tasks that have inherited a level of ours the level that they would have without us. Tasks

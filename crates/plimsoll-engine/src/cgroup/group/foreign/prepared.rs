@@ -4,13 +4,14 @@ use std::path::PathBuf;
 
 use plimsoll_cgroupfs::CpuGroup;
 
+use super::folder_of;
 use crate::cgroup::change::Change;
 use crate::cgroup::wanted::Wanted;
 use crate::error::Result;
 use crate::journal::{Entry, Held, Restores};
 use crate::knobs::{Knobs, Nice};
 use crate::tasks;
-use crate::undo::{self, Lineage, UndoReport};
+use crate::undo::{self, Levels, UndoReport};
 
 /// Change of knobs that is planned and not made yet.
 #[derive(Debug)]
@@ -69,21 +70,23 @@ impl Prepared {
     /// may have our earlier level already, inherited from the task that started it.
     fn set_nice(&mut self, nice: Nice, restores: &Restores) -> Result<()> {
         let path = self.processes();
-        let known = restores.groups.get(&path);
-        let mut lineage = known.map(|group| Lineage::new(group, &restores.tasks));
-        lineage.iter_mut().for_each(|lineage| lineage.look(&path));
+        let folder = folder_of(&self.group);
+        // The task may have its level from the group of a cgroup inside of this one.
+        let hierarchy = self.group.hierarchy();
+        let groups = restores.groups.range(folder.clone()..);
+        let mut inside = groups.take_while(|(it, _)| it.starts_with(&folder));
+        let has_inside = inside.any(|(it, _)| *it != path);
+        let mut known = Levels::new(restores);
         let (mut olds, mut all) = (Vec::new(), Vec::new());
         let processes = self.group.all_processes()?;
         for tid in processes.into_iter().flat_map(tasks::threads) {
             let Some((task, now)) = tasks::with_nice(tid)? else {
                 continue;
             };
+            let inside = has_inside.then(|| hierarchy.cgroup_of(tid).ok()).flatten();
+            let place = inside.map(|cgroup| hierarchy.cpu_folder(&cgroup));
+            let old = known.before(place.as_ref().unwrap_or(&folder), task, now);
             let restore = restores.tasks.get(&task);
-            let inherited = || lineage.as_ref()?.inherited(tid, now);
-            let old = match restore {
-                Some(restore) => restore.old,
-                None => inherited().unwrap_or(now),
-            };
             let is_known = |ours: &Vec<i32>| ours.last() == Some(&nice.nice);
             if !restore.is_some_and(|it| is_known(&it.ours) && it.processes == path) {
                 all.push(Entry::Renice {
@@ -100,9 +103,10 @@ impl Prepared {
             }
         }
         // Tasks started by these from now on have the level, too.
-        let usual = known.map(|group| group.old);
+        let group = restores.groups.get(&path);
+        let usual = group.map(|group| group.old);
         if let Some(old) = usual.or_else(|| undo::commonest_level(olds.into_iter()))
-            && known.is_none_or(|group| group.ours.last() != Some(&nice.nice))
+            && group.is_none_or(|group| group.ours.last() != Some(&nice.nice))
         {
             self.entries.push(Entry::ReniceGroup {
                 processes: path,

@@ -3,7 +3,7 @@
 //! Its tasks, present and later, have the level of the knobs; a command sets the level on itself. A
 //! process that comes from another group leaves that one's level behind.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use plimsoll_cgroupfs::{CgroupError, Hierarchy, name};
 
@@ -12,7 +12,7 @@ use crate::error::{EngineError, Result};
 use crate::journal::Entry;
 use crate::knobs::Nice;
 use crate::tasks::{self, TaskId};
-use crate::undo::{self, Lineage, UndoReport};
+use crate::undo::{self, Levels, UndoReport};
 
 /// State of a process before a group was made for it.
 pub(super) struct Before {
@@ -102,14 +102,22 @@ fn home_of(pid: i32, context: &Context) -> Result<Option<Vec<PathBuf>>> {
 
 /// Reads the levels of a process that is about to come.
 fn levels_of(pid: i32, context: &Context) -> Result<Vec<Level>> {
-    let restores = context.journal.restores();
     let place = context.hierarchy.cgroup_of(pid)?;
     let folder = context.hierarchy.cpu_folder(&place);
+    read_levels(tasks::threads(pid), &folder, context)
+}
+
+/// Reads the levels of tasks in a cgroup, by its folder.
+fn read_levels(
+    tids: impl IntoIterator<Item = i32>,
+    folder: &Path,
+    context: &Context,
+) -> Result<Vec<Level>> {
+    let mut known = Levels::new(context.journal.restores());
     let mut levels = Vec::new();
-    for tid in tasks::threads(pid) {
+    for tid in tids {
         if let Some((task, now)) = tasks::with_nice(tid)? {
-            let before = undo::level_before(restores, &folder, task, now);
-            let before = before.unwrap_or(now);
+            let before = known.before(folder, task, now);
             levels.push(Level { task, now, before });
         }
     }
@@ -229,24 +237,9 @@ pub(super) fn renice_all(common: &Common, old: Option<Nice>, context: &mut Conte
         return Ok(());
     };
     let layout = &common.layout;
-    let mut levels = Vec::new();
-    let restores = context.journal.restores();
-    let processes = processes_of(layout);
-    let group = restores.groups.get(&processes);
-    let mut lineage = group.map(|group| Lineage::new(group, &restores.tasks));
-    lineage.iter_mut().for_each(|it| it.look(&processes));
     let processes = layout.top.all_processes()?.into_iter();
-    for tid in processes.flat_map(tasks::threads) {
-        let Some((task, now)) = tasks::with_nice(tid)? else {
-            continue;
-        };
-        let before = match (restores.tasks.get(&task), &lineage) {
-            (Some(restore), _) => restore.old,
-            (None, Some(lineage)) => lineage.inherited(tid, now).unwrap_or(now),
-            (None, None) => now,
-        };
-        levels.push(Level { task, now, before });
-    }
+    let tids = processes.flat_map(tasks::threads);
+    let levels = read_levels(tids, &layout.top.cpu_file(""), context)?;
     record_nice(common, layout, context)?;
     for level in &levels {
         renice(layout, level, new.nice, context)?;
