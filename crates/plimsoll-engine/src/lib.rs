@@ -9,7 +9,6 @@
 mod bandwidth_slice;
 pub mod cgroup;
 mod control;
-pub mod enforcer;
 mod error;
 pub mod group_policy;
 pub mod host;
@@ -21,6 +20,7 @@ pub mod machine_policy;
 pub mod own_groups;
 pub mod plan;
 pub mod runtime;
+pub mod sample;
 pub mod tasks;
 pub mod text_file;
 pub mod undo;

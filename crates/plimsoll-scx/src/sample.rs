@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use plimsoll_cgroupfs::CpuStat;
-use plimsoll_engine::enforcer::{
+use plimsoll_engine::host::nr_cpus_online;
+use plimsoll_engine::knobs::{Demand, Knobs};
+use plimsoll_engine::sample::{
     BatchCounts, BatchCpu, BatchSample, HeadroomSample, Sample, SoftCapSample, TASK_RATES_MAX,
     TaskRate, TaskRates,
 };
-use plimsoll_engine::host::nr_cpus_online;
-use plimsoll_engine::knobs::{Demand, Knobs};
 use plimsoll_engine::tasks;
 
 use crate::bpf_intf::{

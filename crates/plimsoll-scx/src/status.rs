@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use plimsoll_engine::enforcer::SchedulerSample;
 use plimsoll_engine::runtime::{RuntimeFolder, write_atomically};
+use plimsoll_engine::sample::SchedulerSample;
 use serde::{Deserialize, Serialize};
 
 use crate::kernel;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use plimsoll_engine::enforcer::Sample;
+use plimsoll_engine::sample::Sample;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 

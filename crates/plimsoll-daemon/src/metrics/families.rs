@@ -1,7 +1,7 @@
 //! Table of metrics: name, unit, help, and the source of each value in the state.
 
 use plimsoll_cgroupfs::CpuStat;
-use plimsoll_engine::enforcer::{
+use plimsoll_engine::sample::{
     BatchCounts, HeadroomSample, PerTaskSample, Sample, SchedulerSample, SoftCapSample,
 };
 use prometheus_client::encoding::{

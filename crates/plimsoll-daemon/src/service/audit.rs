@@ -24,7 +24,12 @@ impl Service {
         if !self.table.is_applied(name) {
             return;
         }
-        let found = self.enforcement.enforcer().audit(name).unwrap_or_default();
+        let found = self
+            .enforcement
+            .enforcer()
+            .stock_mut()
+            .audit(name)
+            .unwrap_or_default();
         self.notices.counters.foreign_changes += found.len() as u64;
         let enforce = self.config().enforce;
         for change in &found {

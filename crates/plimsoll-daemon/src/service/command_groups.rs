@@ -71,13 +71,13 @@ impl Service {
         if !self.table.is_applied(name) {
             return None;
         }
-        let shown = self.enforcement.enforcer().shown_path(name).ok()?;
+        let shown = self.enforcement.enforcer().stock().shown_path(name).ok()?;
         let shown = name::text_of(shown);
         (!self.folder_exists(&shown)).then_some(shown)
     }
 
     pub(super) fn is_populated(&self, name: &str) -> bool {
-        let populated = self.enforcement.enforcer().is_populated(name);
+        let populated = self.enforcement.enforcer().stock().is_populated(name);
         populated.unwrap_or(false)
     }
 
@@ -159,7 +159,11 @@ impl Service {
         if self.is_member(name, pid) {
             return Ok(());
         }
-        let added = self.enforcement.enforcer().add_process(name, pid);
+        let added = self
+            .enforcement
+            .enforcer()
+            .stock_mut()
+            .add_process(name, pid);
         match added {
             Err(_) if tasks::is_gone(pid) => Ok(()),
             added => added,
@@ -189,7 +193,11 @@ impl Service {
                 break;
             }
             for child in outside {
-                let added = self.enforcement.enforcer().add_process(name, child);
+                let added = self
+                    .enforcement
+                    .enforcer()
+                    .stock_mut()
+                    .add_process(name, child);
                 if let Err(error) = added
                     && !tasks::is_gone(child)
                 {
@@ -204,7 +212,7 @@ impl Service {
     }
 
     pub(super) fn is_member(&self, name: &str, pid: i32) -> bool {
-        let shown = self.enforcement.enforcer().shown_path(name);
+        let shown = self.enforcement.enforcer().stock().shown_path(name);
         match (shown, cgroup_of(&self.hierarchy, pid)) {
             (Ok(shown), Some(cgroup)) => cgroup.starts_with(shown),
             _ => false,

@@ -83,7 +83,7 @@ impl Service {
             entry.applied.is_some() && desired.is_some_and(|desired| !desired.is_foreign())
         };
         if self.table.get(name).is_some_and(is_own) {
-            let shown = self.enforcement.enforcer().shown_path(name);
+            let shown = self.enforcement.enforcer().stock().shown_path(name);
             if shown.is_ok_and(|shown| shown == place) {
                 // Undoes the rest of the group, such as nice levels.
                 let _ = self.enforcement.enforcer().remove(name);

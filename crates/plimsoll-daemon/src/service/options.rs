@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_cgroupfs::Hierarchy;
-use plimsoll_engine::enforcer::Enforcer;
+use plimsoll_engine::cgroup::Enforcer;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::undo::UndoReport;
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 use plimsoll_cgroupfs::name;
-use plimsoll_engine::enforcer::Sample;
 use plimsoll_engine::knobs::{Class, Knobs};
+use plimsoll_engine::sample::Sample;
 
 use super::Service;
 use super::desired::Desired;
@@ -89,7 +89,7 @@ impl Service {
                     let applied = self.table.is_applied(name);
                     Seen {
                         sample: applied.then(|| enforcer.sample(name).ok()).flatten(),
-                        shown: enforcer.shown_path(name).ok(),
+                        shown: enforcer.stock().shown_path(name).ok(),
                         problem: enforcer.problem(name),
                     }
                 };
@@ -227,7 +227,8 @@ impl Service {
         let mut usage_usec = BTreeMap::new();
         for chunk in names.chunks(CHUNK) {
             let enforcer = self.enforcement.enforcer();
-            let read = |name: &&String| Some(((*name).clone(), enforcer.usage_usec(name).ok()?));
+            let read =
+                |name: &&String| Some(((*name).clone(), enforcer.stock().usage_usec(name).ok()?));
             usage_usec.extend(chunk.iter().filter_map(read));
         }
         usage_usec

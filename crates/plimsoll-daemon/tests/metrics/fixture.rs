@@ -4,11 +4,11 @@ use plimsoll_cgroupfs::CpuStat;
 use plimsoll_daemon::state::{
     Counters, Daemon, Group, GuardCounts, GuardState, Histogram, Machine, Origin, State,
 };
-use plimsoll_engine::enforcer::{
+use plimsoll_engine::knobs::{Class, Knobs};
+use plimsoll_engine::sample::{
     BatchCounts, BatchSample, EnforcerKind, HeadroomSample, PerTaskSample, Sample, SchedulerSample,
     SoftCapSample,
 };
-use plimsoll_engine::knobs::{Class, Knobs};
 
 /// Health of the daemon that a state shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

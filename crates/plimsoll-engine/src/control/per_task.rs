@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use plimsoll_cgroupfs::{CpuGroup, Version};
 
 use super::soft_cap::SoftCapLoop;
-use crate::enforcer::{PerTaskSample, SoftCapSample};
 use crate::error::Result;
 use crate::knobs::{Bandwidth, HalfLife, SoftCap};
+use crate::sample::{PerTaskSample, SoftCapSample};
 
 /// Interval of the search for new tasks.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(10);

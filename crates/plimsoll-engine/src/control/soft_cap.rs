@@ -7,9 +7,9 @@ use plimsoll_policy::order::GROUP_WEIGHT_MIN as WEIGHT_BACKGROUND;
 use plimsoll_policy::ratecap::{self as core, Bucket, Params};
 
 use super::CoreClock;
-use crate::enforcer::SoftCapSample;
 use crate::error::{EngineError, Result};
 use crate::knobs::{HalfLife, SoftCap};
+use crate::sample::SoftCapSample;
 
 /// Interval of updates of the usage rate.
 pub(crate) const INTERVAL: Duration = Duration::from_millis(50);

@@ -13,8 +13,8 @@ use nix::unistd::{SysconfVar, sysconf};
 use plimsoll_policy::NSEC_PER_SEC;
 use plimsoll_policy::ratecap::{Bucket, Params};
 
-use crate::enforcer::{TASK_RATES_MAX, TaskRate, TaskRates};
 use crate::knobs::HalfLife;
+use crate::sample::{TASK_RATES_MAX, TaskRate, TaskRates};
 use crate::tasks;
 
 /// Largest number of groups with averages: those measured last.

@@ -16,15 +16,13 @@ use std::time::{Duration, Instant};
 
 use plimsoll_cgroupfs::{Hierarchy, threads_below};
 use plimsoll_engine::Result;
-use plimsoll_engine::cgroup::CgroupEnforcer;
-use plimsoll_engine::enforcer::{
-    Enforcer, EnforcerKind, HeadroomControl, HeadroomSample, Sample, SchedulerSample, TaskRates,
-};
+use plimsoll_engine::cgroup::{CgroupEnforcer, Enforcer};
 use plimsoll_engine::group_policy::GroupPolicy;
 use plimsoll_engine::journal::Journal;
 use plimsoll_engine::knobs::{Class, Knobs};
 use plimsoll_engine::machine_policy::MachinePolicy;
 use plimsoll_engine::runtime::RuntimeFolder;
+use plimsoll_engine::sample::{EnforcerKind, HeadroomSample, Sample, SchedulerSample, TaskRates};
 use plimsoll_engine::undo::UndoReport;
 
 use crate::machine::SharedMachine;
@@ -230,6 +228,14 @@ impl SchedExtEnforcer {
 }
 
 impl Enforcer for SchedExtEnforcer {
+    fn stock(&self) -> &CgroupEnforcer {
+        &self.stock
+    }
+
+    fn stock_mut(&mut self) -> &mut CgroupEnforcer {
+        &mut self.stock
+    }
+
     fn kind(&self) -> EnforcerKind {
         EnforcerKind::SchedExt
     }
@@ -280,10 +286,6 @@ impl Enforcer for SchedExtEnforcer {
         results
     }
 
-    fn add_process(&mut self, name: &str, pid: i32) -> Result<()> {
-        self.stock.add_process(name, pid)
-    }
-
     fn remove(&mut self, name: &str) -> Result<UndoReport> {
         let mut report = UndoReport::default();
         // Also of a group that an earlier owner has left, and that could not be adopted.
@@ -303,14 +305,6 @@ impl Enforcer for SchedExtEnforcer {
             report.extend(supervisor::undo_journal(journal));
         }
         report
-    }
-
-    fn audit(&mut self, name: &str) -> Result<Vec<String>> {
-        self.stock.audit(name)
-    }
-
-    fn shown_path(&self, name: &str) -> Result<PathBuf> {
-        self.stock.shown_path(name)
     }
 
     fn tick(&mut self, now: Instant) -> Result<Option<Instant>> {
@@ -385,14 +379,6 @@ impl Enforcer for SchedExtEnforcer {
         Ok(Some(task_rates(objects, &tids)))
     }
 
-    fn usage_usec(&self, name: &str) -> Result<u64> {
-        self.stock.usage_usec(name)
-    }
-
-    fn headroom_control(&self) -> HeadroomControl {
-        self.stock.headroom_control()
-    }
-
     fn headroom(&self) -> Option<HeadroomSample> {
         self.samples.headroom.get(|| self.headroom_now())
     }
@@ -401,10 +387,6 @@ impl Enforcer for SchedExtEnforcer {
         self.link.journal.as_ref()?;
         let now = || Status::now(&self.context.runtime).sample();
         Some(self.samples.scheduler.get(now))
-    }
-
-    fn is_populated(&self, name: &str) -> Result<bool> {
-        self.stock.is_populated(name)
     }
 
     fn undo(&mut self) -> UndoReport {

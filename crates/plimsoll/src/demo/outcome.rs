@@ -6,8 +6,8 @@
 //! (microseconds) or `_seconds`; ratios are 1 for the whole.
 
 use plimsoll_cgroupfs::CpuStat;
-use plimsoll_engine::enforcer::HeadroomSample;
 use plimsoll_engine::host::Capabilities;
+use plimsoll_engine::sample::HeadroomSample;
 use plimsoll_load::{BurnReport, Latency, SeriesPoint};
 use serde::Serialize;
 

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use plimsoll_cgroupfs::CpuStat;
-use plimsoll_engine::enforcer::{
+use plimsoll_engine::sample::{
     BatchCounts, HeadroomSample, Sample, SchedulerSample, TaskRate, TaskRates,
 };
 use serde::Serialize;

@@ -1,8 +1,8 @@
 //! `--once --json`: the document `plimsoll.top/1`.
 
 use plimsoll_daemon::state::Origin;
-use plimsoll_engine::enforcer::HeadroomSample;
 use plimsoll_engine::knobs::{Class, Knobs};
+use plimsoll_engine::sample::HeadroomSample;
 use serde::Serialize;
 
 use super::columns::class;

@@ -5,7 +5,7 @@
 
 use plimsoll_cgroupfs::CpuStat;
 use plimsoll_daemon::state::{Group, Machine, State};
-use plimsoll_engine::enforcer::Sample;
+use plimsoll_engine::sample::Sample;
 use serde::Serialize;
 
 /// A whole, in ppm.

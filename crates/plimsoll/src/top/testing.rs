@@ -2,7 +2,7 @@
 
 use plimsoll_cgroupfs::CpuStat;
 use plimsoll_daemon::state::{Daemon, Group, Machine, Origin, State};
-use plimsoll_engine::enforcer::{BatchSample, Sample};
+use plimsoll_engine::sample::{BatchSample, Sample};
 
 /// A group with the given usage, with a quota and a BPF scheduler.
 pub fn group(name: &str, usage_usec: u64) -> Group {

@@ -4,8 +4,7 @@
 use std::path::Path;
 
 use plimsoll_cgroupfs::{CpuGroup, os};
-use plimsoll_engine::cgroup::CgroupEnforcer;
-use plimsoll_engine::enforcer::Enforcer as _;
+use plimsoll_engine::cgroup::{CgroupEnforcer, Enforcer as _};
 use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::knobs::Bandwidth;
 use plimsoll_engine::runtime::RuntimeFolder;

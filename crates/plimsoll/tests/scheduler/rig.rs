@@ -12,7 +12,7 @@ use plimsoll_cgroupfs::{CpuGroup, CpuStat};
 use plimsoll_daemon::control::client::Client;
 use plimsoll_daemon::control::protocol::{Answer, Request, SOCKET};
 use plimsoll_daemon::state::State;
-use plimsoll_engine::enforcer::{Sample, SchedulerSample};
+use plimsoll_engine::sample::{Sample, SchedulerSample};
 use serde_json::Value;
 
 use crate::common::{

@@ -12,7 +12,7 @@ use nix::time::{ClockId, clock_gettime};
 use plimsoll_cgroupfs::CpuStat;
 use plimsoll_daemon::control::protocol::{Answer, Envelope, Request, SOCKET, VERSION};
 use plimsoll_daemon::state::{Daemon, Group, Machine, State};
-use plimsoll_engine::enforcer::{BatchSample, HeadroomSample, Sample, TaskRate, TaskRates};
+use plimsoll_engine::sample::{BatchSample, HeadroomSample, Sample, TaskRate, TaskRates};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -214,7 +214,7 @@ fn state(groups: &[Activity], with_plan: bool) -> State {
                 ..CpuStat::default()
             }),
             batch: Some(BatchSample {
-                total: plimsoll_engine::enforcer::BatchCounts {
+                total: plimsoll_engine::sample::BatchCounts {
                     wait_usec: grown(activity.wait_ppm),
                     ..Default::default()
                 },

@@ -1,6 +1,6 @@
 //! Enforcer of a client's group.
 
-use plimsoll_engine::enforcer::EnforcerKind;
+use plimsoll_engine::sample::EnforcerKind;
 
 use super::super::Service;
 use super::{Refused, one_line};

@@ -84,7 +84,7 @@ impl Service {
             desired.is_some_and(|desired| !desired.is_foreign())
         });
         let is_at = |name: &&String| {
-            let shown = enforcer.shown_path(name);
+            let shown = enforcer.stock().shown_path(name);
             shown.is_ok_and(|shown| path.starts_with(shown))
         };
         let name = own.map(|(name, _)| name).find(is_at)?;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_cgroupfs::os;
 use plimsoll_engine::EngineError;
-use plimsoll_engine::enforcer::{Enforcer, HeadroomControl};
+use plimsoll_engine::cgroup::{Enforcer, HeadroomControl};
 
 use super::super::handle::Handle;
 use crate::state::Histogram;
@@ -157,7 +157,7 @@ impl ControlLoop {
         service: Handle,
     ) -> Self {
         let shared = Arc::new(Shared {
-            headroom: Mutex::new(enforcer.headroom_control()),
+            headroom: Mutex::new(enforcer.stock().headroom_control()),
             enforcer: Mutex::new(enforcer),
             control_waits: AtomicBool::new(false),
             stop: AtomicBool::new(false),
@@ -197,7 +197,7 @@ impl ControlLoop {
     /// Replaces the enforcer, and returns the old one.
     pub fn replace(&self, enforcer: Box<dyn Enforcer>) -> Box<dyn Enforcer> {
         let mut present = self.shared.enforcer();
-        *lock(&self.shared.headroom) = enforcer.headroom_control();
+        *lock(&self.shared.headroom) = enforcer.stock().headroom_control();
         std::mem::replace(&mut *present, enforcer)
     }
 

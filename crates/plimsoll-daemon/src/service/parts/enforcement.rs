@@ -4,7 +4,7 @@ use std::sync::{Arc, MutexGuard};
 
 use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_engine::Result;
-use plimsoll_engine::enforcer::Enforcer;
+use plimsoll_engine::cgroup::Enforcer;
 use plimsoll_engine::knobs::{Demand, Knobs};
 use plimsoll_engine::machine_policy::MachinePolicy;
 use plimsoll_engine::undo::UndoReport;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_engine::Result;
 use plimsoll_engine::cgroup::{cannot_yield, check_one_cgroup, yields};
-use plimsoll_engine::enforcer::EnforcerKind;
 use plimsoll_engine::host::{Capabilities, nr_cpus_online};
 use plimsoll_engine::knobs::{Demand, Knobs};
 use plimsoll_engine::plan::Plan;
+use plimsoll_engine::sample::EnforcerKind;
 
 use super::super::desired::Desired;
 use crate::state::Origin;

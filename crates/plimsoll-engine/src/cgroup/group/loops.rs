@@ -9,9 +9,9 @@ use super::layout::{Layer, Layout, layer_bandwidth};
 use crate::cgroup::bandwidth::{cap_bandwidth, fit_below};
 use crate::control::per_task::PerTaskCaps;
 use crate::control::soft_cap::SoftCapLoop;
-use crate::enforcer::{PerTaskSample, SoftCapSample};
 use crate::error::Result;
 use crate::knobs::{Bandwidth, HalfLife, Knobs, SoftCap};
+use crate::sample::{PerTaskSample, SoftCapSample};
 
 /// Loops of one group. Most groups have none.
 #[derive(Debug, Default)]

@@ -17,9 +17,9 @@ use layout::Layer;
 use own::{Carried, Own};
 use plimsoll_cgroupfs::{CpuGroup, CpuStat, WEIGHT_DEFAULT};
 
-use crate::enforcer::Sample;
 use crate::error::{EngineError, Result};
 use crate::knobs::Knobs;
+use crate::sample::Sample;
 use crate::undo::UndoReport;
 
 #[derive(Debug)]

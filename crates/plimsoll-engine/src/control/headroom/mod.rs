@@ -57,9 +57,9 @@ use plimsoll_cgroupfs::Hierarchy;
 pub(crate) use batch_group::BatchGroup;
 use running::Running;
 
-use crate::enforcer::HeadroomSample;
 use crate::error::Result;
 use crate::knobs::Demand;
+use crate::sample::HeadroomSample;
 
 /// Interval of the loop while a group is active.
 const INTERVAL: Duration = Duration::from_millis(10);

@@ -16,10 +16,10 @@ use super::share;
 use crate::cgroup::BusyMeter;
 use crate::cgroup::bandwidth::KERNEL_QUOTA_MIN_NS;
 use crate::control::CoreClock;
-use crate::enforcer::HeadroomSample;
 use crate::error::{EngineError, Result};
 use crate::host::nr_cpus_online;
 use crate::knobs::Demand;
+use crate::sample::HeadroomSample;
 
 /// Interval of the averages in the sample.
 const AVERAGE_INTERVAL: Duration = Duration::from_secs(1);

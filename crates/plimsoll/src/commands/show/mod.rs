@@ -12,9 +12,9 @@ use plimsoll_cgroupfs::name::{path_of, shown, text_of};
 use plimsoll_cgroupfs::{CpuGroup, CpuStat, Hierarchy};
 use plimsoll_daemon::control::client::ClientError;
 use plimsoll_daemon::state::{Daemon as DaemonState, GuardState};
-use plimsoll_engine::enforcer::{Sample, TaskRates};
 use plimsoll_engine::journal;
 use plimsoll_engine::runtime::RuntimeFolder;
+use plimsoll_engine::sample::{Sample, TaskRates};
 use plimsoll_engine::{EngineError, knobs};
 use serde::Serialize;
 

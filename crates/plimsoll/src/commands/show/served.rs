@@ -1,7 +1,7 @@
 //! Groups in the state of their owner.
 
 use plimsoll_daemon::state::{Daemon, Group, Origin, State};
-use plimsoll_engine::enforcer::TaskRates;
+use plimsoll_engine::sample::TaskRates;
 use serde::Serialize;
 
 use crate::error::Result;
@@ -137,7 +137,7 @@ pub fn print_changed(groups: Vec<Group>, as_json: bool) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_engine::enforcer::Sample;
+    use plimsoll_engine::sample::Sample;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! Bar of the machine's utilisation, with the headroom line and the legend.
 
-use plimsoll_engine::enforcer::HeadroomSample;
+use plimsoll_engine::sample::HeadroomSample;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use plimsoll_daemon::state::Group;
-use plimsoll_engine::enforcer::{HeadroomSample, TaskRate, TaskRates};
+use plimsoll_engine::sample::{HeadroomSample, TaskRate, TaskRates};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 

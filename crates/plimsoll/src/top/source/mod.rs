@@ -5,8 +5,8 @@ mod kernel;
 
 use plimsoll_daemon::control::client::ClientError;
 use plimsoll_daemon::state::State;
-use plimsoll_engine::enforcer::TaskRates;
 use plimsoll_engine::runtime::RuntimeFolder;
+use plimsoll_engine::sample::TaskRates;
 use serde::Serialize;
 
 use crate::error::{Result, Unanswered};

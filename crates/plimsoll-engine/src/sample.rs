@@ -1,16 +1,9 @@
-//! Common interface of all enforcers, independent of the kernel interface they use.
+//! Samples of groups and of the machine, independent of the kernel interface of their enforcer.
 
 use std::path::PathBuf;
-use std::time::Instant;
 
 use plimsoll_cgroupfs::CpuStat;
 use serde::{Deserialize, Serialize};
-
-pub use crate::control::headroom::HeadroomControl;
-use crate::error::Result;
-use crate::group_policy::GroupPolicy;
-use crate::machine_policy::MachinePolicy;
-use crate::undo::UndoReport;
 
 /// CPU usage of a group and the state of its limits.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -227,112 +220,4 @@ pub enum EnforcerKind {
     Cgroup,
     /// BPF scheduler, with control groups for the functions that it leaves to them.
     SchedExt,
-}
-
-/// Backend that enforces knobs through one kernel interface.
-pub trait Enforcer: Send {
-    fn kind(&self) -> EnforcerKind {
-        EnforcerKind::Cgroup
-    }
-
-    /// Puts groups into force with their knobs, which the plan found enforceable: new ones, those
-    /// that an earlier owner has left, and present ones, where values that others have written since
-    /// are overwritten. Each succeeds or fails by itself. Nothing is left of a new one that fails;
-    /// another one stays as it was, as far as the kernel lets it.
-    fn put_all(&mut self, groups: &[GroupPolicy]) -> Vec<Result<()>>;
-
-    /// Puts one group into force, as [`Enforcer::put_all`] does many.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
-    fn put(&mut self, group: &GroupPolicy) -> Result<()> {
-        let done = self.put_all(std::slice::from_ref(group));
-        done.into_iter().collect()
-    }
-
-    /// Moves a running process into a group. The process and its future children stay there until
-    /// the group ends.
-    ///
-    /// # Errors
-    /// When there is no such group or process, or the kernel refuses.
-    fn add_process(&mut self, name: &str, pid: i32) -> Result<()>;
-
-    /// Undoes all changes made for one group, and forgets the group.
-    ///
-    /// # Errors
-    /// When there is no such group.
-    fn remove(&mut self, name: &str) -> Result<UndoReport>;
-
-    /// Returns the path of a group as shown in `/proc/PID/cgroup`.
-    fn shown_path(&self, name: &str) -> Result<PathBuf>;
-
-    /// Sets the policy of the whole machine, again if it is the same as before: values that others
-    /// have set since are overwritten. A bandwidth slice that is not asked for any more is put
-    /// back.
-    ///
-    /// # Errors
-    /// When the kernel or this process's rights do not allow it. The demand of headroom holds
-    /// nevertheless where only the bandwidth slice was refused.
-    fn set_machine(&mut self, policy: &MachinePolicy) -> Result<()>;
-
-    /// Undoes groups of an earlier owner that were not taken over and that are not wanted. Called
-    /// after all present groups have been added. A wanted one, which could not be added, stays
-    /// limited as it was left, until it is added or removed.
-    fn finish_adoption(&mut self, is_wanted: &dyn Fn(&str) -> bool) -> UndoReport;
-
-    /// Checks the kernel files of a group now. Returns the external changes since the last write
-    /// that were not reported before, and adds them to the `foreign_changes` of the group's sample.
-    /// External values stay until knobs are applied again.
-    ///
-    /// # Errors
-    /// When the group is gone.
-    fn audit(&mut self, _name: &str) -> Result<Vec<String>> {
-        Ok(Vec::new())
-    }
-
-    /// Does the work due by `now`. Returns the time of the next call; `None`: no work is pending.
-    ///
-    /// # Errors
-    /// When a group can no longer be controlled; it stays limited.
-    fn tick(&mut self, now: Instant) -> Result<Option<Instant>>;
-
-    /// Returns messages for users since the last call, one line each.
-    fn take_messages(&mut self) -> Vec<String> {
-        Vec::new()
-    }
-
-    /// Describes accepted knobs of a group that are not in force at present.
-    fn problem(&self, _name: &str) -> Option<String> {
-        None
-    }
-
-    fn sample(&self, name: &str) -> Result<Sample>;
-
-    /// Measures the usage rates of a group's tasks; `None`: the group has no cap. Costs some
-    /// milliseconds for a group with many tasks.
-    fn task_rates(&mut self, name: &str) -> Result<Option<TaskRates>>;
-
-    /// Returns the CPU time that a group has used so far; much cheaper than [`Enforcer::sample`].
-    fn usage_usec(&self, name: &str) -> Result<u64>;
-
-    /// Returns the headroom control of stock knobs, for a thread that must not wait for changes of
-    /// groups. [`Enforcer::tick`] runs it, too.
-    fn headroom_control(&self) -> HeadroomControl;
-
-    /// Returns the state of the headroom controller, which all groups share.
-    fn headroom(&self) -> Option<HeadroomSample>;
-
-    /// Returns the state of the BPF scheduler, if groups are enforced by one.
-    fn scheduler(&self) -> Option<SchedulerSample> {
-        None
-    }
-
-    /// Returns whether a group still contains processes, as [`Sample::processes`] counts them.
-    fn is_populated(&self, name: &str) -> Result<bool>;
-
-    fn undo(&mut self) -> UndoReport;
-
-    /// Lets go of all groups, which stay limited as they are, for another enforcer of this process
-    /// to adopt. Afterwards this one has none.
-    fn leave(&mut self);
 }
