@@ -151,17 +151,22 @@ impl<'a> Levels<'a> {
             return restore.old;
         }
         let Restores { groups, tasks, .. } = self.restores;
-        let mut around = folder.ancestors().map(|folder| folder.join("cgroup.procs"));
-        let Some(processes) = around.find(|path| groups.contains_key(path)) else {
-            return now;
-        };
-        let group = &groups[&processes];
-        let lineage = self.lineages.entry(processes).or_insert_with_key(|path| {
-            let mut lineage = Lineage::new(group, tasks);
-            lineage.look(path);
-            lineage
-        });
-        lineage.inherited(task.tid, now).unwrap_or(now)
+        // A group inside of another may have another level.
+        for folder in folder.ancestors() {
+            let processes = folder.join("cgroup.procs");
+            let Some(group) = groups.get(&processes) else {
+                continue;
+            };
+            let lineage = self.lineages.entry(processes).or_insert_with_key(|path| {
+                let mut lineage = Lineage::new(group, tasks);
+                lineage.look(path);
+                lineage
+            });
+            if let Some(before) = lineage.inherited(task.tid, now) {
+                return before;
+            }
+        }
+        now
     }
 }
 
