@@ -6,13 +6,15 @@ mod held;
 mod signals;
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Read as _;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_cgroupfs::name::text_of;
+use plimsoll_cgroupfs::name::{path_of, text_of};
 use plimsoll_cgroupfs::{CgroupError, Hierarchy};
 use plimsoll_daemon::control::handles;
 use plimsoll_daemon::control::protocol::{Request, Run};
@@ -34,8 +36,12 @@ use crate::owner::{self, Owner};
 use held::Held;
 use signals::{Arrived, Signals};
 
-/// Interval at which a group is polled after its command has ended.
+/// Time within which dying processes leave their cgroup. On cgroup v1, which does not tell when a
+/// cgroup is empty, also the interval at which a group is looked at after its command has ended.
 const LINGER_INTERVAL: Duration = Duration::from_millis(100);
+/// Interval of looks at a group whose end the kernel tells: a look starts the next owner if the
+/// present one has died.
+const OWNER_INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum length of a command in output.
 const SUBJECT_CHARS_MAX: usize = 1000;
 
@@ -105,6 +111,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let group = groups.into_iter().next().ok_or(CommandError::NotStarted)?;
     let client = RunClient {
         runtime: owner.disconnect(),
+        hierarchy,
         name: group.name,
     };
     if let Some(signal) = signals.ending_now() {
@@ -184,6 +191,7 @@ fn warn_of_knobs(group: &Group) {
 /// would keep a file open for it.
 struct RunClient {
     runtime: RuntimeFolder,
+    hierarchy: Arc<Hierarchy>,
     name: String,
 }
 
@@ -197,33 +205,58 @@ impl RunClient {
         groups.into_iter().next()?.statistics
     }
 
-    fn is_populated(&self) -> bool {
+    /// Finds the group. `None`: it has no processes.
+    fn populated(&self) -> Option<Group> {
         // The next owner takes over the groups of one that has ended meanwhile.
         let group = || Owner::find_again(&self.runtime)?.group(&self.name);
         let group = group().or_else(|_| group());
         // The owner ends an empty group by itself.
-        let sample = group.ok().flatten().and_then(|group| group.statistics);
-        sample.is_some_and(|sample| sample.processes > 0)
+        let has_processes = |group: &Group| {
+            let sample = group.statistics.as_ref();
+            sample.is_some_and(|sample| sample.processes > 0)
+        };
+        group.ok().flatten().filter(has_processes)
     }
 
     /// Waits for processes that the ended command has started: their limits stay until they end,
     /// or until a signal releases them. Returns whether a signal did.
     fn linger(&self, signals: &mut Signals) -> bool {
-        if !self.is_populated() {
+        if self.populated().is_none() {
             return false;
         }
-        // Dying processes leave the cgroup with a delay.
-        if signals.wait(LINGER_INTERVAL) == Arrived::Nothing && self.is_populated() {
+        if signals.wait(None, LINGER_INTERVAL) == Arrived::Ending {
+            return true;
+        }
+        let mut present = self.populated();
+        if present.is_some() {
             output::tell(
                 "the command has ended, but processes that it started run on; \
                  their limits stay until they end (SIGINT or SIGTERM releases them)",
             );
-            while self.is_populated() {
-                if signals.wait(LINGER_INTERVAL) == Arrived::Ending {
-                    return true;
-                }
+        }
+        while let Some(group) = present {
+            let events = self.events_of(&group);
+            let time = match events {
+                Some(_) => OWNER_INTERVAL,
+                None => LINGER_INTERVAL,
+            };
+            if signals.wait(events.as_ref().map(File::as_fd), time) == Arrived::Ending {
+                return true;
             }
+            present = self.populated();
         }
         false
+    }
+
+    /// Opens the file of a group's cgroup that has an exceptional condition once the cgroup is empty
+    /// or removed, as a rebuilt group's old one is. `None`: there is no such file, or the cgroup is
+    /// empty.
+    fn events_of(&self, group: &Group) -> Option<File> {
+        let path = path_of(group.cgroup.trim_start_matches('/'));
+        let folder = self.hierarchy.cpu_folder(&path);
+        let mut events = File::open(folder.join("cgroup.events")).ok()?;
+        let mut text = String::new();
+        events.read_to_string(&mut text).ok()?;
+        text.contains("populated 1").then_some(events)
     }
 }

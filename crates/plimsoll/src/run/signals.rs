@@ -1,14 +1,17 @@
 //! Forwarding of signals to the command.
 
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::{getpid, getsid};
 use signal_hook::consts::{
     SIGALRM, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH,
 };
-use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Origin};
 
@@ -22,9 +25,6 @@ const FORWARDED: [i32; 9] = [
 ];
 /// Signals that request an end.
 const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
-/// Interval at which signals are polled during other waits.
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrived {
     /// No signal that requests an end.
@@ -35,7 +35,7 @@ pub enum Arrived {
 
 /// Queue of this process's signals, which have no default effect.
 pub struct Signals {
-    signals: SignalsInfo<WithOrigin>,
+    signals: SignalDelivery<UnixStream, WithOrigin>,
 }
 
 impl Signals {
@@ -46,7 +46,9 @@ impl Signals {
         let heard = FORWARDED.into_iter().filter(|signal| !is_ignored(*signal));
         let heard: Vec<i32> = heard.chain([SIGCHLD]).collect();
         let failed = |error| CommandError::io("cannot handle signals")(error);
-        let signals = SignalsInfo::<WithOrigin>::new(&heard).map_err(failed)?;
+        let (read, write) = UnixStream::pair().map_err(failed)?;
+        let signals = SignalDelivery::with_pipe(read, write, WithOrigin::default(), &heard);
+        let signals = signals.map_err(failed)?;
         let set: SigSet = heard
             .into_iter()
             .flat_map(|signal| Signal::try_from(signal).ok())
@@ -62,7 +64,8 @@ impl Signals {
             return Ok(status);
         }
         loop {
-            let arrived: Vec<Origin> = self.signals.wait().collect();
+            self.poll(None, None);
+            let arrived: Vec<Origin> = self.signals.pending().collect();
             // Forwards signals first, because the command may end by them.
             arrived.iter().for_each(|origin| forward(origin, child));
             if let Some(status) = child.try_wait().map_err(failed)? {
@@ -77,19 +80,33 @@ impl Signals {
         arrived.find(|signal| ENDING.contains(signal))
     }
 
-    /// Waits for at most `time`.
-    pub fn wait(&mut self, time: Duration) -> Arrived {
+    /// Waits for a signal that requests an end, or for an exceptional condition of a file, for at
+    /// most `time`.
+    pub fn wait(&mut self, event: Option<BorrowedFd<'_>>, time: Duration) -> Arrived {
         let end = Instant::now() + time;
         loop {
             if self.ending_now().is_some() {
                 return Arrived::Ending;
             }
             let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if left.is_zero() || self.poll(event, Some(left)) {
                 return Arrived::Nothing;
             }
-            std::thread::sleep(left.min(POLL_INTERVAL));
         }
+    }
+
+    /// Waits until a signal is queued, or a file has an exceptional condition; `None`: for any
+    /// time. Returns whether the file has.
+    fn poll(&self, event: Option<BorrowedFd<'_>>, time: Option<Duration>) -> bool {
+        let queue = self.signals.get_read().as_fd();
+        let mut files = vec![PollFd::new(queue, PollFlags::POLLIN)];
+        files.extend(event.map(|event| PollFd::new(event, PollFlags::POLLPRI)));
+        // Rounded up: a wait that ends early would begin again.
+        let ms = time.map(|time| PollTimeout::try_from(time.as_millis() + 1));
+        let time = ms.map_or(PollTimeout::NONE, |ms| ms.unwrap_or(PollTimeout::MAX));
+        // A signal that interrupts the wait is queued.
+        let _ = poll(&mut files, time);
+        files.get(1).is_some_and(|event| event.any() == Some(true))
     }
 }
 

@@ -46,6 +46,24 @@ fn sigterm_releases_descendants_that_run_on() {
 }
 
 #[test]
+fn run_ends_with_the_last_process_that_its_command_has_started() {
+    let host = Host::new();
+    let group = host.normal("family");
+    let words = "run --name family --quota 50ms/100ms -- sh -c";
+    let script = "sleep 600 & sleep 600 & exit 3";
+    let running = host.start(words.split(' ').chain([script]));
+    wait_until("it says that it stays", || {
+        running.stderr().contains("run on")
+    });
+    for pid in group.all_processes().unwrap() {
+        assert!(is_alive(running.pid()));
+        end(pid);
+    }
+    assert_eq!(running.finish().code(), 3);
+    host.assert_clean();
+}
+
+#[test]
 fn sigterm_and_sigint_end_the_command_and_undo_everything() {
     let host = Host::new();
     for signal in [
