@@ -21,7 +21,7 @@ pub(super) struct Change {
     /// Journal entries to be written after the last step.
     pub afterwards: Vec<Entry>,
     /// Files that hold wanted values after the change.
-    files: Vec<PathBuf>,
+    pub files: Vec<PathBuf>,
 }
 
 #[derive(Debug)]

@@ -46,6 +46,8 @@ pub enum Entry {
     /// that still run in it to the group's `evacuate_to` and removing it.
     Create {
         group: String,
+        /// Number of the layout whose outermost cgroup it is; 0: the first one.
+        generation: u32,
         #[serde(with = "path_texts")]
         folders: Vec<PathBuf>,
     },
@@ -54,9 +56,11 @@ pub enum Entry {
         group: String,
         /// All of the group's knobs, not only the changed ones.
         knobs: Knobs,
-        /// Number of the rebuilt layout that has these knobs; 0: the first one.
+        /// Number of the layout that has these knobs.
         generation: u32,
     },
+    /// End of a layout of such a group: its processes are in a later one, and its cgroups removed.
+    Replaced { group: String, generation: u32 },
     /// Move of a process that existed before into such a group.
     Move {
         group: String,

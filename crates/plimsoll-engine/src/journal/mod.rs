@@ -315,25 +315,26 @@ fn is_kept(path: &Path) -> Result<bool> {
 }
 
 /// Lists the changes that ended owners have left, each by a name and its purpose: groups of our own,
-/// and, one for each journal, all others.
+/// and, one for each journal, all others. `Err`: the journal cannot be read.
 ///
 /// # Errors
 /// When the folder exists but cannot be read.
-pub fn left_behind(folder: &Path) -> Result<Vec<(String, String)>> {
+pub fn left_behind(folder: &Path) -> Result<Vec<Result<(String, String)>>> {
     let mut left = Vec::new();
     for path in list(folder)? {
         let Some(mut journal) = Journal::take_over(&path)? else {
             continue;
         };
-        let Ok((Some(header), entries)) = journal.read() else {
-            continue;
-        };
-        let restores = Restores::of(entries);
-        if restores.has_more_than_own() {
-            left.push((header.name, header.subject));
+        match journal.read() {
+            Ok((header, entries)) => {
+                let restores = Restores::of(entries);
+                let other = header.filter(|_| restores.has_more_than_own());
+                left.extend(other.map(|header| Ok((header.name, header.subject))));
+                let own = restores.own.into_iter();
+                left.extend(own.map(|(name, own)| Ok((name, own.subject))));
+            }
+            Err(error) => left.push(Err(error)),
         }
-        let own = restores.own.into_iter();
-        left.extend(own.map(|(name, own)| (name, own.subject)));
     }
     Ok(left)
 }

@@ -9,8 +9,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use plimsoll_cgroupfs::read_text;
-
 use super::entry::Entry;
 use crate::knobs::Knobs;
 use crate::tasks::TaskId;
@@ -40,20 +38,17 @@ impl FileRestore {
         }
     }
 
-    /// Returns the one entry with the same meaning. Of the values it has the one that the file
-    /// holds, or else the last.
-    pub fn entry(&self) -> Entry {
-        let (path, old) = (self.path.clone(), self.old.clone());
-        let present = if self.ours.len() > 1 {
-            read_text(&path).ok()
-        } else {
-            None
-        };
-        let ours = present.filter(|now| self.ours.contains(now));
-        match ours.or_else(|| self.ours.last().cloned()) {
-            Some(new) if !self.driven => Entry::Write { path, old, new },
-            _ => Entry::Control { path, old },
-        }
+    /// Returns the entries with the same meaning.
+    pub fn entries(&self) -> impl Iterator<Item = Entry> {
+        let written = self.ours.iter().map(|new| Entry::Write {
+            path: self.path.clone(),
+            old: self.old.clone(),
+            new: new.clone(),
+        });
+        written.chain(self.driven.then(|| Entry::Control {
+            path: self.path.clone(),
+            old: self.old.clone(),
+        }))
     }
 
     fn add(&mut self, new: Option<String>) {
@@ -123,22 +118,34 @@ impl Held {
 pub(crate) struct TaskRestore {
     /// First nice level, before any change by Plimsoll.
     pub old: i32,
-    /// Levels that Plimsoll set, as in [`FileRestore::ours`].
-    pub ours: Vec<i32>,
-    /// File `cgroup.procs` of the cgroup whose group gave the task its present level.
-    pub processes: PathBuf,
+    /// Levels that groups gave it, the last at the end, each with the file `cgroup.procs` of the
+    /// group's cgroup.
+    given: Vec<(PathBuf, i32)>,
 }
 
 impl TaskRestore {
+    /// Returns whether a level is one that Plimsoll set. Any other is an external change and stays.
+    pub fn is_ours(&self, level: i32) -> bool {
+        self.given.iter().any(|(_, given)| *given == level)
+    }
+
+    /// Returns whether a group, by its file `cgroup.procs`, gave it the last level, and that level.
+    pub fn last_of(&self, processes: &Path) -> Option<i32> {
+        let last = self.given.last().filter(|(of, _)| of == processes);
+        last.map(|(_, level)| *level)
+    }
+
     /// Returns the entries with the same meaning.
     pub fn entries(&self, task: TaskId) -> impl Iterator<Item = Entry> {
-        self.ours.iter().map(move |new| Entry::Renice {
-            tid: task.tid,
-            start_time: task.start_time,
-            old: self.old,
-            new: *new,
-            processes: self.processes.clone(),
-        })
+        self.given
+            .iter()
+            .map(move |(processes, new)| Entry::Renice {
+                tid: task.tid,
+                start_time: task.start_time,
+                old: self.old,
+                new: *new,
+                processes: processes.clone(),
+            })
     }
 }
 
@@ -149,7 +156,14 @@ pub(crate) struct GroupRestore {
     pub old: i32,
     pub ours: Vec<i32>,
     /// Tasks that were given a level.
-    pub tasks: Vec<TaskId>,
+    pub tasks: BTreeSet<TaskId>,
+}
+
+impl GroupRestore {
+    fn add(&mut self, new: i32) {
+        self.ours.retain(|ours| *ours != new);
+        self.ours.push(new);
+    }
 }
 
 /// Group of our own.
@@ -157,14 +171,14 @@ pub(crate) struct GroupRestore {
 pub(crate) struct OwnRestore {
     /// Command of a `run`, or target of a `set`.
     pub subject: String,
-    /// Knobs, by the number of the layout that has them.
-    knobs: BTreeMap<u32, Knobs>,
     /// Folders to which its processes go in the end, one a hierarchy.
     pub evacuate_to: Vec<PathBuf>,
     /// Nice level of its first process before.
     pub nice: i32,
-    /// Its cgroups in order of creation, each one folder a hierarchy.
-    pub created: Vec<Vec<PathBuf>>,
+    /// Knobs of its layouts, by generation.
+    knobs: BTreeMap<u32, Knobs>,
+    /// Outermost cgroups of its layouts, by generation, each one folder a hierarchy.
+    pub created: BTreeMap<u32, Vec<PathBuf>>,
     /// Processes that were moved into it, by pid.
     pub moved: BTreeMap<i32, MoveRestore>,
 }
@@ -177,16 +191,29 @@ pub(crate) struct MoveRestore {
 }
 
 impl OwnRestore {
+    /// Returns the number for the next layout.
+    pub fn next_generation(&self) -> u32 {
+        let last = self.created.keys().next_back();
+        last.map_or(0, |last| last + 1)
+    }
+
     /// Returns the knobs of a layout.
     pub fn knobs_of(&self, generation: u32) -> Knobs {
-        let knobs = self.knobs.get(&generation).or(self.knobs.get(&0));
+        let knobs = self.knobs.get(&generation);
+        let knobs = knobs.or_else(|| self.knobs.values().next());
         knobs.cloned().unwrap_or_default()
     }
 
     /// Returns whether a cgroup is one of this group.
     fn has(&self, folder: &Path) -> bool {
-        let mut tops = self.created.iter().flatten();
+        let mut tops = self.created.values().flatten();
         tops.any(|top| folder.starts_with(top))
+    }
+
+    /// Lists the files that the nice levels of its cgroups are known by.
+    pub fn processes(&self) -> impl Iterator<Item = PathBuf> {
+        let tops = self.created.values().flatten();
+        tops.map(|top| top.join("cgroup.procs"))
     }
 
     fn entries(&self, name: &str) -> Vec<Entry> {
@@ -198,14 +225,15 @@ impl OwnRestore {
             evacuate_to: self.evacuate_to.clone(),
             nice: self.nice,
         }];
-        let rebuilt = self.knobs.iter().filter(|(generation, _)| **generation > 0);
-        all.extend(rebuilt.map(|(generation, knobs)| Entry::Change {
+        all.extend(self.knobs.iter().map(|(generation, knobs)| Entry::Change {
             group: group(),
             knobs: knobs.clone(),
             generation: *generation,
         }));
-        all.extend(self.created.iter().map(|folders| Entry::Create {
+        let created = self.created.iter();
+        all.extend(created.map(|(generation, folders)| Entry::Create {
             group: group(),
+            generation: *generation,
             folders: folders.clone(),
         }));
         let id = |pid: &i32, moved: &MoveRestore| TaskId {
@@ -221,12 +249,6 @@ impl OwnRestore {
             from: moved.from.clone(),
         }));
         all
-    }
-
-    /// Lists the files that the nice levels of its cgroups are known by.
-    pub fn processes(&self) -> impl Iterator<Item = PathBuf> {
-        let tops = self.created.iter().flatten();
-        tops.map(|top| top.join("cgroup.procs"))
     }
 }
 
@@ -281,12 +303,7 @@ impl Restores {
             Entry::Control { path, old } => self.file(path, old).add(None),
             Entry::Hold { folder, inode } => {
                 self.refused.remove(&folder);
-                let held = self.held.entry(folder).or_default();
-                if held.inode.is_some_and(|known| known != inode) {
-                    // Values of a removed cgroup are not the originals of this one.
-                    *held = Held::default();
-                }
-                held.inode = Some(inode);
+                self.held.entry(folder).or_default().inode = Some(inode);
             }
             Entry::Refused { folder } => {
                 let held = self.held.entry(folder.clone()).or_default();
@@ -306,9 +323,11 @@ impl Restores {
                 old,
                 new,
             } => {
-                let group = self.group(processes, old);
-                group.ours.retain(|ours| *ours != new);
-                group.ours.push(new);
+                let group = self.groups.entry(processes).or_default();
+                if group.ours.is_empty() {
+                    group.old = old;
+                }
+                group.add(new);
             }
             Entry::Group {
                 name,
@@ -322,16 +341,23 @@ impl Restores {
                     knobs: BTreeMap::from([(0, knobs)]),
                     evacuate_to,
                     nice,
-                    created: Vec::new(),
+                    created: BTreeMap::new(),
                     moved: BTreeMap::new(),
                 };
                 self.own.insert(name, own);
             }
-            Entry::Create { group, folders } => {
+            Entry::Create {
+                group,
+                generation,
+                folders,
+            } => {
+                // Its tasks will come from the layouts before, with the levels of these.
+                self.inherit_levels(&group, &folders);
                 if let Some(own) = self.own.get_mut(&group) {
-                    own.created.push(folders);
+                    own.created.insert(generation, folders);
                 }
             }
+            Entry::Replaced { group, generation } => self.replace(&group, generation),
             Entry::Change {
                 group,
                 knobs,
@@ -376,31 +402,64 @@ impl Restores {
         &mut files[index]
     }
 
-    fn group(&mut self, processes: PathBuf, old: i32) -> &mut GroupRestore {
-        self.groups
-            .entry(processes)
-            .or_insert_with(|| GroupRestore {
-                old,
-                ..GroupRestore::default()
-            })
-    }
-
-    /// Adds a level of a task, which leaves the group that gave it the last one.
+    /// Adds a level of a task.
     fn renice(&mut self, task: TaskId, old: i32, new: i32, processes: PathBuf) {
-        if let Some(before) = self.tasks.get(&task)
-            && let Some(group) = self.groups.get_mut(&before.processes)
-        {
-            group.tasks.retain(|it| *it != task);
-        }
-        self.group(processes.clone(), old).tasks.push(task);
+        let group = self.groups.entry(processes.clone()).or_default();
+        group.tasks.insert(task);
+        let given = (processes, new);
         let known = self.tasks.entry(task).or_insert_with(|| TaskRestore {
             old,
-            ours: Vec::new(),
-            processes: PathBuf::new(),
+            given: Vec::new(),
         });
-        known.processes = processes;
-        known.ours.retain(|ours| *ours != new);
-        known.ours.push(new);
+        known.old = old;
+        known.given.retain(|it| *it != given);
+        known.given.push(given);
+    }
+
+    /// Gives a new cgroup of a group of our own the levels of those before.
+    fn inherit_levels(&mut self, group: &str, folders: &[PathBuf]) {
+        let own = self.own.get(group).into_iter();
+        let before = own.flat_map(|own| own.processes().zip(std::iter::repeat(own.nice)));
+        let before: Vec<(PathBuf, i32)> = before.collect();
+        for (processes, nice) in before {
+            let Some(levels) = self.groups.get(&processes).map(|it| it.ours.clone()) else {
+                continue;
+            };
+            for folder in folders {
+                let group = self.groups.entry(folder.join("cgroup.procs")).or_default();
+                group.old = nice;
+                levels.iter().for_each(|level| group.add(*level));
+            }
+        }
+    }
+
+    /// Forgets a layout of a group of our own that is gone. Its tasks are those of the last one.
+    fn replace(&mut self, group: &str, generation: u32) {
+        let Some(own) = self.own.get_mut(group) else {
+            return;
+        };
+        own.knobs.remove(&generation);
+        let gone = own.created.remove(&generation).unwrap_or_default();
+        let last = own.created.values().next_back().cloned();
+        for (gone, last) in gone.iter().zip(last.iter().flatten()) {
+            let last = last.join("cgroup.procs");
+            let gone = gone.join("cgroup.procs");
+            let Some(group) = self.groups.remove(&gone) else {
+                continue;
+            };
+            for task in &group.tasks {
+                let known = self.tasks.get_mut(task);
+                let given = known.into_iter().flat_map(|task| &mut task.given);
+                for (processes, _) in given.filter(|(processes, _)| *processes == gone) {
+                    processes.clone_from(&last);
+                }
+            }
+            self.groups
+                .entry(last)
+                .or_default()
+                .tasks
+                .extend(group.tasks);
+        }
     }
 
     /// Removes all that was changed in a file, or in a cgroup.
@@ -422,7 +481,13 @@ impl Restores {
     fn release_levels(&mut self, processes: &Path) {
         let group = self.groups.remove(processes);
         for task in group.into_iter().flat_map(|group| group.tasks) {
-            self.tasks.remove(&task);
+            let Some(known) = self.tasks.get_mut(&task) else {
+                continue;
+            };
+            known.given.retain(|(of, _)| of != processes);
+            if known.given.is_empty() {
+                self.tasks.remove(&task);
+            }
         }
     }
 
@@ -440,7 +505,7 @@ impl Restores {
     /// Returns a short list of entries that undoes the same, without tasks that are gone.
     pub fn entries(&self) -> Vec<Entry> {
         let mut all = self.others.clone();
-        all.extend(self.files.iter().map(FileRestore::entry));
+        all.extend(self.files.iter().flat_map(FileRestore::entries));
         for (folder, held) in &self.held {
             let folder = folder.clone();
             let hold = held.inode.map(|inode| Entry::Hold {
@@ -450,11 +515,11 @@ impl Restores {
             all.extend(hold.clone());
             if !held.earlier.is_empty() {
                 let is_refused = self.refused.contains(&folder);
-                all.extend(held.earlier.iter().map(FileRestore::entry));
+                all.extend(held.earlier.iter().flat_map(FileRestore::entries));
                 all.push(Entry::Refused { folder });
                 all.extend(hold.filter(|_| !is_refused));
             }
-            all.extend(held.files.iter().map(FileRestore::entry));
+            all.extend(held.files.iter().flat_map(FileRestore::entries));
         }
         for (name, own) in &self.own {
             all.extend(own.entries(name));
@@ -516,13 +581,14 @@ mod tests {
     fn the_first_old_value_counts_and_the_chain_does_not_grow() {
         let mut entries = vec![write("/g/w", "50", "1")];
         entries.extend((2..10).map(|n| write("/g/w", "50", &n.to_string())));
-        assert_eq!(live(&entries), [write("/g/w", "50", "9")]);
+        entries.extend((2..10).map(|n| write("/g/w", "50", &n.to_string())));
+        assert_eq!(live(&entries), entries[..9]);
         let control = Entry::Control {
             path: "/g/w".into(),
             old: "50".into(),
         };
         entries.push(control.clone());
-        assert_eq!(live(&entries), [control]);
+        assert_eq!(live(&entries).last(), Some(&control));
     }
 
     #[test]
@@ -540,15 +606,16 @@ mod tests {
             renice(1, 2, 5, "/g"),
             renice(2, 2, 5, "/g"),
             level("/h", 0, 9),
-            renice(1, 5, 9, "/h"),
+            renice(1, 2, 9, "/h"),
         ];
         let found = Restores::of(all.clone());
         let group = &found.groups[&processes("/g")];
         assert_eq!((group.old, &*group.ours), (2, &[5, 7][..]));
-        assert_eq!(group.tasks, [id(2)]);
+        assert_eq!(group.tasks, BTreeSet::from([id(1), id(2)]));
         let moved = &found.tasks[&id(1)];
-        assert_eq!((moved.old, &*moved.ours), (2, &[5, 9][..]));
-        assert_eq!(found.groups[&processes("/h")].tasks, [id(1)]);
+        assert_eq!((moved.old, moved.is_ours(5)), (2, true));
+        assert_eq!(moved.last_of(&processes("/h")), Some(9));
+        assert_eq!(moved.last_of(&processes("/g")), None);
         for path in [processes("/g"), PathBuf::from("/g")] {
             all.push(released(path.to_str().unwrap()));
             let found = Restores::of(all.clone());
@@ -626,6 +693,7 @@ mod tests {
         };
         let create = |name: &str| Entry::Create {
             group: name.into(),
+            generation: 0,
             folders: vec![Path::new("/p").join(name)],
         };
         let moved = |name: &str, home: &str| Entry::Move {
@@ -653,8 +721,24 @@ mod tests {
         assert_eq!(home(8, "/p/a").as_deref(), Some("/h"));
         assert_eq!(home(7, "/p/ab"), None);
         all.push(Entry::Ended { group: "a".into() });
-        let found = Restores::of(all);
+        let found = Restores::of(all.clone());
         assert_eq!(found.own.keys().collect::<Vec<_>>(), ["b"]);
         assert_eq!(found.tasks.keys().collect::<Vec<_>>(), [&id(8)]);
+        // A rebuilt group has the levels and the tasks of the layout before.
+        all.push(Entry::Create {
+            group: "b".into(),
+            generation: 1,
+            folders: vec!["/p/b+1".into()],
+        });
+        all.push(Entry::Replaced {
+            group: "b".into(),
+            generation: 0,
+        });
+        let found = Restores::of(all);
+        let processes = Path::new("/p/b+1/cgroup.procs");
+        assert_eq!(found.tasks[&id(8)].last_of(processes), Some(3));
+        assert_eq!(found.groups[processes].tasks, BTreeSet::from([id(8)]));
+        assert_eq!((found.groups.len(), found.own["b"].created.len()), (1, 1));
+        assert_eq!(live(&found.entries()), found.entries());
     }
 }

@@ -12,13 +12,13 @@ use std::time::Duration;
 pub use recover::recover;
 
 pub(crate) use nice::{Levels, commonest_level, restore_levels};
-pub(crate) use values::{is_refused, restore_files, try_restore_files};
+pub(crate) use values::{is_refused, try_restore_files};
 
 use plimsoll_cgroupfs::os;
 use plimsoll_cgroupfs::{CgroupError, Kind, move_process, read_ids, read_text, write_text};
 
 use crate::error::{EngineError, Result};
-use crate::journal::{Entry, Header, Journal, OwnRestore, Restores};
+use crate::journal::{Entry, FileRestore, Header, Journal, OwnRestore, Restores};
 use crate::own_groups::may_be_own;
 use crate::runtime::remove_written;
 use crate::tasks;
@@ -48,11 +48,27 @@ impl UndoReport {
     }
 }
 
-/// Undoes changes: first the values of files and tasks, then groups of our own, then all others in
-/// reverse order. Returns `false` if the kernel refused some of it: it may accept that later, once
-/// limits of other cgroups have changed, or a file is there again.
-fn undo_all(restores: &Restores, report: &mut UndoReport) -> bool {
-    let mut is_done = restore_files(&restores.all_files(), report);
+/// Undoes changes: first the levels of tasks, then groups of our own, then the values of files, then
+/// all others in reverse order. Returns the entries about what is undone, and whether all is: the kernel may
+/// accept the rest later, once limits of other cgroups have changed, or a file is there again.
+fn undo_all(restores: &Restores, report: &mut UndoReport) -> (Vec<Entry>, bool) {
+    let (mut undone, mut is_done) = (Vec::new(), true);
+    let groups: Vec<&Path> = restores.groups.keys().map(PathBuf::as_path).collect();
+    restore_levels(restores, &groups, report);
+    for (name, own) in &restores.own {
+        let group = name.clone();
+        match undo_group(name, own, report) {
+            true => undone.push(Entry::Ended { group }),
+            false => is_done = false,
+        }
+    }
+    // v1 refuses a quota of a cgroup around them before.
+    let files = restores.all_files();
+    let (late, errors): (Vec<_>, Vec<_>) = try_restore_files(&files, report).into_iter().unzip();
+    is_done &= late.is_empty();
+    let problems = errors.iter().map(EngineError::to_string);
+    report.problems.extend(problems);
+    undone.extend(noted_files(restores.held.keys(), late));
     for entry in &restores.others {
         if let Entry::Choose { path, old, new } = entry
             && let Err(error) = choose_again(path, old, new, report)
@@ -60,11 +76,6 @@ fn undo_all(restores: &Restores, report: &mut UndoReport) -> bool {
             report.problems.push(error.to_string());
             is_done = false;
         }
-    }
-    let groups: Vec<&Path> = restores.groups.keys().map(PathBuf::as_path).collect();
-    restore_levels(restores, &groups, report);
-    for (name, own) in &restores.own {
-        is_done &= undo_group(name, own, report);
     }
     for entry in restores.others.iter().rev() {
         match entry {
@@ -76,14 +87,39 @@ fn undo_all(restores: &Restores, report: &mut UndoReport) -> bool {
             _ => (),
         }
     }
-    is_done
+    (undone, is_done)
+}
+
+/// Returns the entries about foreign cgroups that were put back, by folder, but for files that the
+/// kernel refused.
+pub(crate) fn noted_files<'a>(
+    folders: impl Iterator<Item = &'a PathBuf>,
+    mut refused: Vec<&FileRestore>,
+) -> Vec<Entry> {
+    let mut entries: Vec<Entry> = folders.map(|folder| Entry::released(folder)).collect();
+    refused.sort_by_key(|file| file.path.parent());
+    for of_one in refused.chunk_by(|one, other| one.path.parent() == other.path.parent()) {
+        let folder = of_one[0].path.parent().map(Path::to_owned);
+        // A file of a setting is in no cgroup, and its journal ends as a whole.
+        let (Some(folder), Some(inode)) = (folder, of_one[0].inode) else {
+            continue;
+        };
+        let hold = Entry::Hold {
+            folder: folder.clone(),
+            inode,
+        };
+        entries.push(hold);
+        entries.extend(of_one.iter().flat_map(|file| file.entries()));
+        entries.push(Entry::Refused { folder });
+    }
+    entries
 }
 
 /// Undoes a group of our own but for the nice levels of its tasks: its processes go where they were
 /// before, and its cgroups are removed. Returns whether none of them is left.
 pub(crate) fn undo_group(name: &str, own: &OwnRestore, report: &mut UndoReport) -> bool {
     let mut members = HashSet::new();
-    for folder in own.created.iter().flatten() {
+    for folder in own.created.values().flatten() {
         add_members(folder, &mut members);
     }
     for (pid, moved) in &own.moved {
@@ -98,7 +134,7 @@ pub(crate) fn undo_group(name: &str, own: &OwnRestore, report: &mut UndoReport) 
             Err(error) => report.problems.push(error.to_string()),
         }
     }
-    for folders in own.created.iter().rev() {
+    for folders in own.created.values().rev() {
         for (index, folder) in folders.iter().enumerate() {
             let evacuate_to = own.evacuate_to.get(index).map(PathBuf::as_path);
             report.note(remove_group(folder, evacuate_to));
@@ -106,7 +142,7 @@ pub(crate) fn undo_group(name: &str, own: &OwnRestore, report: &mut UndoReport) 
     }
     let is_left = own
         .created
-        .iter()
+        .values()
         .flatten()
         .any(|folder| os::exists(folder));
     if !is_left {
@@ -251,13 +287,30 @@ fn remove_tree(folder: &Path) -> std::io::Result<()> {
     os::remove_folder(folder)
 }
 
+/// Undoes a whole journal and removes it, as [`undo_groups`] does, and reports its subject.
+///
+/// # Errors
+/// When the journal cannot be read or removed.
+pub fn undo_journal(mut journal: Journal, report: &mut UndoReport) -> Result<()> {
+    let parsed = journal.read_valid()?;
+    let header = parsed.header.filter(|it| !it.is_of_another_boot());
+    let subject = header.map(|header| header.subject);
+    let (path, restores) = (journal.path().to_owned(), Restores::of(parsed.entries));
+    undo_groups(journal, report)?;
+    // Groups of our own are named by themselves.
+    if restores.has_more_than_own() && !os::exists(&path) {
+        report.undone.extend(subject);
+    }
+    Ok(())
+}
+
 /// Undoes a whole journal and removes it. The journal stays for the next attempt while one of its
 /// groups still exists or the kernel refuses a value. A damaged journal is undone as far as it is
 /// valid, and set aside.
 ///
 /// # Errors
 /// When the journal cannot be read or removed.
-pub fn undo_journal(mut journal: Journal, report: &mut UndoReport) -> Result<()> {
+pub(crate) fn undo_groups(mut journal: Journal, report: &mut UndoReport) -> Result<()> {
     let parsed = journal.read_valid()?;
     if parsed
         .header
@@ -268,8 +321,10 @@ pub fn undo_journal(mut journal: Journal, report: &mut UndoReport) -> Result<()>
         return journal.finish();
     }
     let restores = Restores::of(parsed.entries);
-    if !undo_all(&restores, report) {
-        return Ok(());
+    let (undone, is_done) = undo_all(&restores, report);
+    if !is_done {
+        // If it cannot be noted, it is only undone again.
+        return journal.note(&undone);
     }
     if !parsed.damaged.is_empty() {
         let path = journal.path().to_owned();
@@ -281,10 +336,6 @@ pub fn undo_journal(mut journal: Journal, report: &mut UndoReport) -> Result<()>
             aside.display()
         ));
         return Ok(());
-    }
-    // Groups of our own are named above.
-    if let (Some(header), true) = (parsed.header, restores.has_more_than_own()) {
-        report.undone.push(header.subject);
     }
     journal.finish()
 }
@@ -303,9 +354,9 @@ mod tests {
         fs::write(crate::runtime::temporary(&path), "{").unwrap();
         let restores = Restores::of([Entry::Publish { path }]);
         let mut report = UndoReport::default();
-        assert!(undo_all(&restores, &mut report));
+        assert!(undo_all(&restores, &mut report).1);
         // The file need not exist.
-        assert!(undo_all(&restores, &mut report));
+        assert!(undo_all(&restores, &mut report).1);
         assert_eq!(report, UndoReport::default());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }

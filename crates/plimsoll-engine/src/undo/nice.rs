@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use plimsoll_cgroupfs::{os, threads_below};
+use plimsoll_cgroupfs::{check_folder, os, threads_below};
 
 use super::UndoReport;
 use crate::error::Result;
@@ -19,34 +19,42 @@ const GENERATIONS_MAX: usize = 64;
 
 /// Gives the tasks of groups the nice levels that they would have without us: those that were given
 /// one, and those that have inherited it. `processes`: the files of the groups' cgroups. A level
-/// that somebody else has given stays.
+/// that somebody else has given stays, and so does one that another group has given since.
 pub(crate) fn restore_levels(restores: &Restores, processes: &[&Path], report: &mut UndoReport) {
     let paths = processes.iter();
     let groups: Vec<_> = paths
         .filter_map(|path| Some((*path, restores.groups.get(*path)?)))
         .collect();
-    for task in groups.iter().flat_map(|(_, group)| &group.tasks) {
-        if let Some(restore) = restores.tasks.get(task) {
-            restore_nice(*task, restore, report);
+    for (path, group) in &groups {
+        for task in &group.tasks {
+            let restore = restores.tasks.get(task);
+            if let Some(restore) = restore.filter(|it| it.last_of(path).is_some()) {
+                restore_nice(*task, restore, report);
+            }
         }
     }
     for (path, group) in groups {
-        let mut lineage = Lineage::new(group, &restores.tasks);
-        report.note(sweep(&mut lineage, path));
+        let folder = path.parent().unwrap_or(path);
+        // Tasks of another cgroup at the same path have their levels from others.
+        let inode = restores.held(folder).inode;
+        if check_folder(folder, inode).is_ok() {
+            let mut lineage = Lineage::new(group, &restores.tasks);
+            report.note(sweep(&mut lineage, path));
+        }
     }
 }
 
 /// Gives a task its nice level back, unless it has been given another since.
 fn restore_nice(task: TaskId, restore: &TaskRestore, report: &mut UndoReport) {
-    let TaskRestore { old, ours, .. } = restore;
+    let old = restore.old;
     let Ok(now) = tasks::nice(task.tid) else {
         return;
     };
-    if now == *old || !task.exists() {
+    if now == old || !task.exists() {
         return;
     }
-    if ours.contains(&now) {
-        return report.note(tasks::set_nice(task.tid, *old));
+    if restore.is_ours(now) {
+        return report.note(tasks::set_nice(task.tid, old));
     }
     report.problems.push(format!(
         "task {}: has nice {now}, which is not ours; left as it is, it was {old}",
@@ -120,10 +128,12 @@ impl<'a> Lineage<'a> {
     /// the level `now` before, because the task may descend from it and must not get a better level
     /// than it had.
     fn usual(&self, now: i32) -> Option<i32> {
-        let had_it = |(task, restore): (&TaskId, &TaskRestore)| {
-            restore.old == now && self.members.contains(&task.tid)
+        let of = |tid, start_time| TaskId { tid, start_time };
+        let had_it = |tid: &i32| {
+            let mut known = self.known.range(of(*tid, 0)..=of(*tid, u64::MAX));
+            known.any(|(_, restore)| restore.old == now)
         };
-        let is_open = self.known.iter().any(had_it);
+        let is_open = self.members.iter().any(had_it);
         (!is_open).then_some(self.group.old)
     }
 }
@@ -148,7 +158,11 @@ impl<'a> Levels<'a> {
     /// present one.
     pub fn before(&mut self, folder: &Path, task: TaskId, now: i32) -> i32 {
         if let Some(restore) = self.restores.tasks.get(&task) {
-            return restore.old;
+            return if restore.is_ours(now) {
+                restore.old
+            } else {
+                now
+            };
         }
         let Restores { groups, tasks, .. } = self.restores;
         // A group inside of another may have another level.
@@ -208,13 +222,25 @@ pub(crate) fn commonest_level(levels: impl Iterator<Item = i32>) -> Option<i32> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::journal::Entry;
 
-    fn restore(old: i32) -> TaskRestore {
-        TaskRestore {
-            old,
-            ours: vec![7],
-            processes: "/nowhere/cgroup.procs".into(),
-        }
+    const PROCESSES: &str = "/nowhere/cgroup.procs";
+
+    /// Returns the sum of a journal in which tasks of the group were given level 7.
+    fn restores(tasks: &[(TaskId, i32)]) -> Restores {
+        let group = Entry::ReniceGroup {
+            processes: PROCESSES.into(),
+            old: 0,
+            new: 7,
+        };
+        let tasks = tasks.iter().map(|(task, old)| Entry::Renice {
+            tid: task.tid,
+            start_time: task.start_time,
+            old: *old,
+            new: 7,
+            processes: PROCESSES.into(),
+        });
+        Restores::of([group].into_iter().chain(tasks))
     }
 
     #[test]
@@ -222,10 +248,15 @@ mod tests {
         let task = TaskId::of(nix::unistd::gettid().as_raw()).unwrap();
         let old = tasks::nice(task.tid).unwrap();
         tasks::set_nice(task.tid, 18).unwrap();
+        let restores = restores(&[(task, old)]);
         let mut report = UndoReport::default();
-        restore_nice(task, &restore(old), &mut report);
+        restore_levels(&restores, &[Path::new(PROCESSES)], &mut report);
         let now = tasks::nice(task.tid).unwrap();
         assert_eq!((report.problems.len(), now), (1, 18));
+        // It is the task's own level from then on.
+        let mut levels = Levels::new(&restores);
+        assert_eq!(levels.before(Path::new("/nowhere"), task, 18), 18);
+        assert_eq!(levels.before(Path::new("/nowhere"), task, 7), old);
     }
 
     #[test]
@@ -241,22 +272,11 @@ mod tests {
         // The parent of this process is no member, and has another level.
         let tid = std::process::id().cast_signed();
         let inherited = |known: &[(i32, i32)], now| {
-            let known: BTreeMap<_, _> = known
-                .iter()
-                .map(|(tid, old)| {
-                    let task = TaskId {
-                        tid: *tid,
-                        start_time: 1,
-                    };
-                    (task, restore(*old))
-                })
-                .collect();
-            let group = GroupRestore {
-                old: 0,
-                ours: vec![7],
-                tasks: known.keys().copied().collect(),
-            };
-            let mut lineage = Lineage::new(&group, &known);
+            let id = |tid| TaskId { tid, start_time: 1 };
+            let known: Vec<_> = known.iter().map(|(tid, old)| (id(*tid), *old)).collect();
+            let restores = restores(&known);
+            let group = &restores.groups[Path::new(PROCESSES)];
+            let mut lineage = Lineage::new(group, &restores.tasks);
             lineage.members = HashSet::from([tid, 1]);
             lineage.inherited(tid, now)
         };

@@ -29,18 +29,8 @@ pub(crate) fn is_refused(error: &EngineError) -> bool {
 }
 
 /// Writes the old value of each file. An external change stays, and is added to the report. Cgroups
-/// that are gone are ignored. Returns whether the kernel accepted all values.
-pub(crate) fn restore_files(files: &[FileRestore], report: &mut UndoReport) -> bool {
-    let refused = try_restore_files(files, report);
-    let is_done = refused.is_empty();
-    for (_, error) in refused {
-        report.problems.push(error.to_string());
-    }
-    is_done
-}
-
-/// Restores files like [`restore_files`], but returns those that could not be restored for now. The
-/// kernel refuses a quota below the burst, and in version 1 a quota above that of the parent
+/// that are gone are ignored. Returns the files that could not be restored for now. The kernel
+/// refuses a quota below the burst, and in version 1 a quota above that of the parent
 /// cgroup, so refused values are retried after the others. Idle marks go first, because an idle
 /// cgroup has no weight.
 pub(crate) fn try_restore_files<'a>(
@@ -154,7 +144,7 @@ mod tests {
             restore(&folder.path().join("gone/x"), "1", &["5"], false),
         ];
         let mut report = UndoReport::default();
-        restore_files(&files, &mut report);
+        try_restore_files(&files, &mut report);
         assert_eq!(report.problems.len(), 1, "{report:?}");
         assert!(report.problems[0].contains("b: holds `9`"), "{report:?}");
         let texts = [ours, theirs, driven].map(|path| fs::read_to_string(path).unwrap());
@@ -178,7 +168,7 @@ mod tests {
                 restore(&weight, "50", &["300"], false),
             ];
             let mut report = UndoReport::default();
-            restore_files(&files, &mut report);
+            try_restore_files(&files, &mut report);
             assert_eq!(report, UndoReport::default());
             assert_eq!(fs::read_to_string(&idle).unwrap(), found);
             // A regular file, unlike a kernel file, keeps the old text after the new one.

@@ -66,7 +66,9 @@ fn recover_everything() -> Result<UndoReport> {
     // A group that is left is among the problems.
     let left = journal::left_behind(runtime.path())?;
     for name in forgotten.map_err(failed)? {
-        let is_left = left.iter().any(|(left, _)| *left == name);
+        // It may be in a journal that cannot be read.
+        let is_it = |(left, _): &(String, String)| *left == name;
+        let is_left = left.iter().any(|left| left.as_ref().map_or(true, is_it));
         if !is_left && !report.undone.contains(&name) {
             report.undone.push(name);
         }

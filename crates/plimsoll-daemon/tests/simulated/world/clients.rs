@@ -7,6 +7,7 @@ use plimsoll_engine::knobs::Knobs;
 
 use super::wanted::{CONFIGS, GOOD, Wanted, parsed, without_headroom};
 use super::{FOREIGN, OWN, World};
+use crate::shadow::is_own;
 
 const KNOBS: [&str; 17] = [
     r#"{"class": "batch"}"#,
@@ -172,7 +173,7 @@ impl World {
             choice: Choice::default(),
         };
         let answer = self.request(Request::Set(Box::new(set)), Some(pid), next);
-        if let Some(Answer::Groups { groups, .. }) = answer {
+        if let Some(Answer::Groups { groups, warnings }) = answer {
             self.counts.groups_begun += 1;
             // The present group may be that of an earlier process with the pid, which has ended.
             let is_new = groups
@@ -181,7 +182,12 @@ impl World {
             if is_new {
                 self.wanted.commands.insert(name.clone(), knobs);
             }
-            self.members.insert(pid, name);
+            // A process that others have moved out comes back later where the disk is full.
+            let place = simulated::with(|kernel| kernel.tasks().get(pid).cloned());
+            let is_inside = place.is_some_and(|task| is_own(&task.cgroup));
+            if is_inside || warnings.is_empty() {
+                self.members.insert(pid, name);
+            }
         }
         self.observe();
     }

@@ -72,6 +72,8 @@ pub(in crate::cgroup) struct Common {
     pub loops: Loops,
     /// Writes of other processes to files of the group, a line each.
     pub external_changes: Vec<String>,
+    /// Differences that were found last between the files and the knobs, a line each.
+    pub differences: Vec<String>,
 }
 
 impl Common {
@@ -83,6 +85,7 @@ impl Common {
             layout,
             loops: Loops::default(),
             external_changes: Vec::new(),
+            differences: Vec::new(),
         }
     }
 

@@ -50,6 +50,8 @@ impl Layer {
 
 #[derive(Debug, Clone)]
 pub(in crate::cgroup) struct Layout {
+    /// Number of the layout, which distinguishes it from the one that it replaces; 0: the first one.
+    pub generation: u32,
     /// Parent that several groups share; `None`: there is none.
     pub parent: Option<CpuGroup>,
     /// Outermost cgroup of the group.
@@ -106,6 +108,7 @@ impl Layout {
             leaf = leaf.child(WORK);
         }
         Self {
+            generation,
             parent,
             top,
             layers,
@@ -119,6 +122,7 @@ impl Layout {
         let is_soft = knobs.soft_cap.is_some() && knobs.class != Some(Class::Batch);
         let carried = wanted_layers(knobs, yields, group.hierarchy().version()).into_iter();
         Self {
+            generation: 0,
             parent: None,
             layers: carried.map(|layer| (layer, group.clone())).collect(),
             leaf: group.clone(),

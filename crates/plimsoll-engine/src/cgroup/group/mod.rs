@@ -87,6 +87,7 @@ impl Group {
             return Err(error);
         }
         common.external_changes.clear();
+        common.differences.clear();
         self.start_loops(context)
     }
 
@@ -129,7 +130,8 @@ impl Group {
             Origin::Own(_) => own::audit(&self.common)?,
             Origin::Foreign => foreign::audit(&self.common, context)?,
         };
-        found.retain(|change| !self.common.external_changes.contains(change));
+        let before = std::mem::replace(&mut self.common.differences, found.clone());
+        found.retain(|change| !before.contains(change));
         self.common.note_external(&found);
         Ok(found)
     }

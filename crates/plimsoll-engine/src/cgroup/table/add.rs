@@ -16,7 +16,7 @@ use crate::cgroup::group::{Group, Origin};
 use crate::cgroup::place::{explained, give_controller};
 use crate::error::{EngineError, Result};
 use crate::group_policy::{GroupPolicy, Selector};
-use crate::journal::{Entry, Held};
+use crate::journal::Entry;
 use crate::knobs::Knobs;
 use crate::undo::{self, UndoReport};
 
@@ -105,15 +105,22 @@ impl Table {
         give_controller(&group, &self.context.runtime)?;
         let yields = self.yields(policy);
         let folder = folder_of(&group);
-        let held = self.context.journal.restores().held(&folder);
-        // Values of a removed cgroup are not the originals of this one.
-        let (is_same, no_files) = (held.inode == group.inode(), Held::default());
-        let known = if is_same { held } else { &no_files };
-        let was_left = is_same && self.left.contains(&folder);
+        let inode = self.context.journal.restores().held(&folder).inode;
+        if inode.is_some() && inode != group.inode() {
+            // Values of a removed cgroup are not the originals of this one.
+            self.left.remove(&folder);
+            let mut report = UndoReport::default();
+            put_back(
+                std::slice::from_ref(&folder),
+                &mut self.context,
+                &mut report,
+            );
+        }
+        let was_left = self.left.contains(&folder);
         let restores = self.context.journal.restores();
+        let known = restores.held(&folder);
         let mut prepared = Prepared::new(group, known, restores, &policy.knobs, yields)?;
         if let (false, Some(inode)) = (was_left, prepared.group.inode()) {
-            self.left.remove(&folder);
             prepared.entries.insert(0, Entry::Hold { folder, inode });
         }
         Ok(New {
@@ -175,7 +182,7 @@ impl Table {
         } = new;
         let cgroup = prepared.group.clone();
         let knobs: &Knobs = &policy.knobs;
-        self.context.journal.note(prepared.into_afterwards());
+        prepared.note_success(&mut self.context.journal);
         let layout = Layout::of_foreign(cgroup.clone(), knobs, self.yields(policy));
         let mut group = Group {
             common: Common::new(&policy.name, knobs.clone(), policy.is_scheduled, layout),
@@ -195,7 +202,9 @@ impl Table {
     fn give_up(&mut self, new: &New<'_>, error: EngineError) -> Result<()> {
         let group = &new.prepared.group;
         let error = explained(group, &new.policy.knobs, error);
-        if !new.was_left {
+        if new.was_left {
+            new.prepared.note_failure(&mut self.context.journal);
+        } else {
             // The first error tells more.
             let _ = put_back(
                 &[folder_of(group)],

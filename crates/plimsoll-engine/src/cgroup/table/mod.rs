@@ -10,7 +10,7 @@ use std::time::Instant;
 use plimsoll_cgroupfs::{Hierarchy, name, os};
 
 use super::group::common::{Common, Context};
-use super::group::foreign::{folder_of, put_back};
+use super::group::foreign::put_back;
 use super::group::own::{self, Own};
 use super::group::{Group, Origin};
 use crate::control::headroom::HeadroomControl;
@@ -56,23 +56,27 @@ impl Table {
         // The journal that was taken over is locked.
         let mut report = undo::recover(runtime, false)?;
         let path = Journal::path_of(runtime.path(), JOURNAL);
-        let mut refused = None;
+        let is_taken = left
+            .as_ref()
+            .is_some_and(|(journal, _)| journal.path() == path);
+        let refused = (!is_taken && os::exists(&path)).then_some(path);
+        let name = match &refused {
+            Some(_) => format!("{JOURNAL}{}", std::process::id()),
+            None => JOURNAL.to_owned(),
+        };
         let (journal, entries) = match left {
             Some(left) => left,
             None => {
-                let mut name = JOURNAL.to_owned();
-                if os::exists(&path) {
-                    name = format!("{name}{}", std::process::id());
-                    report.problems.push(format!(
-                        "a journal `{JOURNAL}` that cannot be undone is left; groups are in \
-                         `{name}` now"
-                    ));
-                    refused = Some(path);
-                }
                 let header = Header::new(&name, "groups of the owner");
                 (Journal::create(runtime.path(), &header)?, Vec::new())
             }
         };
+        if refused.is_some() {
+            report.problems.push(format!(
+                "a journal `{JOURNAL}` that cannot be undone is left; groups are in `{}` now",
+                journal.path().display()
+            ));
+        }
         let journal = KeptJournal::of(journal, entries);
         let restores = journal.restores();
         let held = restores.held.keys();
@@ -260,17 +264,21 @@ impl Table {
     /// Puts back the foreign cgroups of an earlier owner whose shown path `is_meant`. Returns whether
     /// there are any.
     fn put_left_back(&mut self, is_meant: impl Fn(&str) -> bool, report: &mut UndoReport) -> bool {
-        let root = self.context.hierarchy.mount_point().to_owned();
-        let shown = |folder: &Path| {
-            let path = folder.strip_prefix(&root);
-            name::shown(path.unwrap_or(folder))
-        };
-        let taken = self.left.extract_if(.., |folder| is_meant(&shown(folder)));
-        let folders: Vec<PathBuf> = taken.collect();
+        let left = std::mem::take(&mut self.left).into_iter();
+        let (meant, rest): (Vec<_>, Vec<_>) =
+            left.partition(|folder| is_meant(&self.shown(folder)));
+        self.left = rest.into_iter().collect();
+        let folders = meant;
         put_back(&folders, &mut self.context, report);
-        let undone = folders.iter().map(|folder| shown(folder));
+        let undone = folders.iter().map(|folder| self.shown(folder));
         report.undone.extend(undone);
         !folders.is_empty()
+    }
+
+    /// Returns the path of a cgroup, by its folder, as users see it.
+    fn shown(&self, folder: &Path) -> String {
+        let path = folder.strip_prefix(self.context.hierarchy.mount_point());
+        name::shown(path.unwrap_or(folder))
     }
 
     /// Returns external changes of a group's files that are new.
@@ -317,9 +325,25 @@ impl Table {
         Ok(report)
     }
 
-    /// Puts everything back, also the changes that earlier owners have left.
+    /// Puts everything back, also the changes that earlier owners have left: all that is in the
+    /// journal.
     pub fn undo(&mut self) -> UndoReport {
-        let mut report = self.finish_adoption(&|_| false);
+        let mut report = UndoReport::default();
+        // First, because the controller must not write a quota that is put back.
+        self.context.headroom.clear();
+        self.with_loops.clear();
+        let foreign = self.groups.values().filter(|group| group.is_foreign());
+        let names = foreign.map(|group| String::from(&*group.common.name));
+        report.undone.extend(names);
+        let left = self.left.iter().map(|folder| self.shown(folder));
+        report.undone.extend(left);
+        self.groups.clear();
+        self.left.clear();
+        if let Some(journal) = self.context.journal.end()
+            && let Err(error) = undo::undo_groups(journal, &mut report)
+        {
+            report.problems.push(error.to_string());
+        }
         if let Some(path) = self.refused.take() {
             let undone = Journal::take_over(&path).and_then(|journal| match journal {
                 Some(journal) => undo::undo_journal(journal, &mut report),
@@ -327,13 +351,13 @@ impl Table {
             });
             report.problems.extend(undone.err().map(|e| e.to_string()));
         }
-        self.undo_groups(&mut report);
-        self.end_journal(&mut report);
+        if let Err(error) = self.context.runtime.release_parents() {
+            report.problems.push(error.to_string());
+        }
         report
     }
 
-    /// Forgets all groups, and closes their journals. The journal of foreign cgroups is removed if
-    /// it is not needed.
+    /// Forgets all groups, and closes their journal, which is removed if it is not needed.
     pub fn leave(&mut self) {
         let restores = self.context.journal.restores();
         let is_needed = !restores.held.is_empty() || !restores.own.is_empty();
@@ -343,42 +367,10 @@ impl Table {
         self.with_loops.clear();
         self.groups.clear();
         self.left.clear();
-        if is_needed {
-            drop(self.context.journal.end());
-        } else {
+        if let (Some(journal), false) = (self.context.journal.end(), is_needed) {
             // A journal that cannot be removed stays for the next owner.
-            self.end_journal(&mut UndoReport::default());
+            let _ = journal.finish();
         }
-    }
-
-    fn undo_groups(&mut self, report: &mut UndoReport) {
-        self.with_loops.clear();
-        let mut folders = Vec::new();
-        for (name, group) in std::mem::take(&mut self.groups) {
-            match group.origin {
-                Origin::Own(_) => group.undo(&mut self.context, report),
-                Origin::Foreign => {
-                    // First, because the controller must not write a quota that is put back.
-                    self.context.headroom.remove(&name);
-                    folders.push(folder_of(group.cgroup()));
-                    report.undone.push(name.into());
-                }
-            }
-        }
-        // The refused files are tried again with the journal, or else by the owner that finds it.
-        put_back(&folders, &mut self.context, report);
-    }
-
-    fn end_journal(&mut self, report: &mut UndoReport) {
-        let Some(journal) = self.context.journal.end() else {
-            return;
-        };
-        let mut rest = UndoReport::default();
-        let undone = undo::undo_journal(journal, &mut rest);
-        report.problems.extend(rest.problems);
-        report
-            .problems
-            .extend(undone.err().map(|error| error.to_string()));
     }
 }
 
@@ -390,7 +382,7 @@ fn of_own(common: Common, own: Own) -> Group {
 }
 
 /// Takes over the journal that an earlier owner has left in this boot, with its entries. `None`:
-/// there is none, or it is damaged or of another version.
+/// there is none, or it is of another version.
 fn left_journal(runtime: &RuntimeFolder) -> Result<Option<(Journal, Vec<Entry>)>> {
     for path in journal::list(runtime.path())? {
         let stem = path.file_stem().unwrap_or_default();
@@ -400,11 +392,15 @@ fn left_journal(runtime: &RuntimeFolder) -> Result<Option<(Journal, Vec<Entry>)>
         let Some(mut journal) = Journal::take_over(&path)? else {
             continue;
         };
-        let Ok((Some(header), entries)) = journal.read() else {
+        // A damaged one is taken over as far as it is valid: no limit is lifted because of it.
+        let Ok(parsed) = journal.read_valid() else {
+            continue;
+        };
+        let Some(header) = parsed.header else {
             continue;
         };
         if header.boot.is_some() && !header.is_of_another_boot() {
-            return Ok(Some((journal, entries)));
+            return Ok(Some((journal, parsed.entries)));
         }
     }
     Ok(None)

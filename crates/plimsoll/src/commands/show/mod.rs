@@ -151,10 +151,14 @@ fn show_all(as_json: bool) -> Result<()> {
 }
 
 fn left_behind(runtime: &RuntimeFolder) -> Result<Vec<Shown>> {
-    let left = journal::left_behind(runtime.path())?.into_iter();
-    Ok(left
-        .map(|(name, subject)| Shown::LeftBehind { name, subject })
-        .collect())
+    let mut all = Vec::new();
+    for left in journal::left_behind(runtime.path())? {
+        match left {
+            Ok((name, subject)) => all.push(Shown::LeftBehind { name, subject }),
+            Err(error) => output::tell(&error.to_string()),
+        }
+    }
+    Ok(all)
 }
 
 /// Prints groups as JSON, with the daemon if one runs.

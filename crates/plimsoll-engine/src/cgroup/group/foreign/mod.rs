@@ -21,7 +21,7 @@ use crate::cgroup::change::Change;
 use crate::cgroup::place::{explained, give_controller};
 use crate::cgroup::wanted::Wanted;
 use crate::error::{EngineError, Result};
-use crate::journal::{Entry, FileRestore, Held};
+use crate::journal::{FileRestore, Held};
 use crate::knobs::Knobs;
 use crate::undo::{self, UndoReport};
 
@@ -59,9 +59,11 @@ pub(super) fn change(common: &mut Common, knobs: &Knobs, context: &mut Context) 
     let known = restores.held(&folder_of(&group));
     let prepared = Prepared::new(group.clone(), known, restores, knobs, yields)?;
     context.journal.record(&prepared.entries)?;
-    let done = prepared.execute(context.journal.restores());
-    done.map_err(|error| explained(&group, knobs, error))?;
-    context.journal.note(prepared.into_afterwards());
+    if let Err(error) = prepared.execute(context.journal.restores()) {
+        prepared.note_failure(&mut context.journal);
+        return Err(explained(&group, knobs, error));
+    }
+    prepared.note_success(&mut context.journal);
     common.layout = Layout::of_foreign(group, knobs, yields);
     common.knobs = knobs.clone();
     Ok(())
@@ -95,31 +97,10 @@ pub(in crate::cgroup) fn put_back(
     let folders: BTreeSet<&PathBuf> = restores.refused.iter().chain(folders).collect();
     let held = folders.iter().map(|folder| restores.held(folder));
     let files: Vec<FileRestore> = held.flat_map(Held::restores).collect();
-    let mut noted: Vec<Entry> = folders.iter().map(|it| Entry::released(it)).collect();
     let (late, errors) = undo::try_restore_files(&files, report).into_iter().unzip();
-    noted.extend(held_again(late));
+    let noted = undo::noted_files(folders.into_iter(), late);
     context.journal.note(noted);
     errors
-}
-
-/// Returns the entries for files that the kernel refuses to put back, by cgroup.
-fn held_again(mut files: Vec<&FileRestore>) -> Vec<Entry> {
-    files.sort_by_key(|file| file.path.parent());
-    let mut entries = Vec::new();
-    for of_one in files.chunk_by(|one, other| one.path.parent() == other.path.parent()) {
-        let folder = of_one[0].path.parent().map(Path::to_owned);
-        let (Some(folder), Some(inode)) = (folder, of_one[0].inode) else {
-            continue;
-        };
-        let hold = Entry::Hold {
-            folder: folder.clone(),
-            inode,
-        };
-        entries.push(hold);
-        entries.extend(of_one.iter().map(|file| file.entry()));
-        entries.push(Entry::Refused { folder });
-    }
-    entries
 }
 
 /// Puts a group's cgroup back.

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use plimsoll_cgroupfs::CpuGroup;
+use plimsoll_cgroupfs::{CpuGroup, read_text};
 
 use super::folder_of;
 use crate::cgroup::change::Change;
 use crate::cgroup::wanted::Wanted;
 use crate::error::Result;
-use crate::journal::{Entry, Held, Restores};
+use crate::journal::{Entry, FileRestore, Held, KeptJournal, Restores};
 use crate::knobs::{Knobs, Nice};
 use crate::tasks;
 use crate::undo::{self, Levels, UndoReport};
@@ -18,6 +18,8 @@ use crate::undo::{self, Levels, UndoReport};
 pub(in crate::cgroup) struct Prepared {
     pub group: CpuGroup,
     change: Change,
+    /// Files that Plimsoll has written before.
+    known: Vec<PathBuf>,
     /// Tasks, each with its new level and its present one.
     renice: Vec<(i32, i32, i32)>,
     /// Whether all levels from us are put back, because none is asked for any more.
@@ -42,6 +44,7 @@ impl Prepared {
         let mut change = Change::plan(&group, known, &wanted)?;
         let mut prepared = Self {
             group,
+            known: known.files.iter().map(|file| file.path.clone()).collect(),
             renice: Vec::new(),
             resets_nice: false,
             entries: std::mem::take(&mut change.entries),
@@ -87,8 +90,8 @@ impl Prepared {
             let place = inside.map(|cgroup| hierarchy.cpu_folder(&cgroup));
             let old = known.before(place.as_ref().unwrap_or(&folder), task, now);
             let restore = restores.tasks.get(&task);
-            let is_known = |ours: &Vec<i32>| ours.last() == Some(&nice.nice);
-            if !restore.is_some_and(|it| is_known(&it.ours) && it.processes == path) {
+            let last = restore.and_then(|restore| restore.last_of(&path));
+            if last != Some(nice.nice) {
                 all.push(Entry::Renice {
                     tid,
                     start_time: task.start_time,
@@ -145,8 +148,40 @@ impl Prepared {
         }
     }
 
-    /// Returns the journal's entries about the change that has succeeded.
-    pub fn into_afterwards(self) -> Vec<Entry> {
-        self.afterwards
+    /// Notes that the change has succeeded.
+    pub fn note_success(self, journal: &mut KeptJournal) {
+        journal.note(self.afterwards);
+        // A value that somebody writes from now on is an external change, also if it was ours once.
+        let folder = folder_of(&self.group);
+        let files = journal.restores().held(&folder).files.iter();
+        let with_older = files.filter(|file| file.ours.len() > 1 && !file.driven);
+        let forgotten = with_older.flat_map(|file| {
+            let released = Entry::released(&file.path);
+            [released].into_iter().chain(file.entries().last())
+        });
+        let forgotten: Vec<Entry> = forgotten.collect();
+        if !forgotten.is_empty() {
+            journal.note(forgotten);
+        }
+    }
+
+    /// Notes that the change has failed, so that files that were not written before hold the values
+    /// of others.
+    pub fn note_failure(&self, journal: &mut KeptJournal) {
+        let held = journal.restores().held(&folder_of(&self.group));
+        let is_new = |path: &&PathBuf| !self.known.contains(path);
+        let mut paths: Vec<PathBuf> = Vec::new();
+        for path in self.change.files.iter().filter(is_new) {
+            let is_as_before = |file: &FileRestore| {
+                let now = read_text(path);
+                now.is_ok_and(|now| now == file.old)
+            };
+            if held.get(path).is_some_and(is_as_before) {
+                paths.push(path.clone());
+            }
+        }
+        if !paths.is_empty() {
+            journal.note(vec![Entry::Released { paths }]);
+        }
     }
 }

@@ -18,50 +18,41 @@ impl Own {
         is_scheduled: bool,
     ) -> Option<(Common, Self)> {
         // The cgroups show whether the group yields to headroom.
-        let layouts_of = |folders: &[PathBuf]| {
-            let generation = generation_of(folders);
+        let layouts_of = |generation: u32| {
             let knobs = left.knobs_of(generation);
             [false, true].map(|yields| Layout::new(hierarchy, name, generation, &knobs, yields))
         };
         // The last layout that is whole: an owner that was killed while it built another has left
         // both.
-        let (layout, present) = left.created.iter().rev().find_map(|folders| {
-            let mut layouts = layouts_of(folders).into_iter();
-            let layout = layouts.find(|layout| is_whole(layout, folders))?;
-            Some((layout, folders))
-        })?;
+        let layout = left
+            .created
+            .iter()
+            .rev()
+            .find_map(|(generation, folders)| {
+                let mut layouts = layouts_of(*generation).into_iter();
+                layouts.find(|layout| is_whole(layout, folders))
+            })?;
         // The next change sets the limits, and then moves the processes of the other layouts over:
         // the owner may have died before it had set the limits.
-        let others = left.created.iter().filter(|folders| *folders != present);
+        let others = left.created.iter();
+        let others = others.filter(|(generation, _)| **generation != layout.generation);
         let behind = others
-            .filter(|folders| folders.iter().any(|folder| os::exists(folder)))
-            .map(|folders| {
-                let [plain, yielding] = layouts_of(folders);
+            .filter(|(_, folders)| folders.iter().any(|folder| os::exists(folder)))
+            .map(|(generation, folders)| {
+                let [plain, yielding] = layouts_of(*generation);
                 match is_whole(&yielding, folders) {
                     true => yielding,
                     false => plain,
                 }
             })
             .collect();
-        let generations = left.created.iter().map(|folders| generation_of(folders));
         let own = Self {
-            generation: generations.max().unwrap_or(0),
             behind,
             ..Self::default()
         };
-        let knobs = left.knobs_of(generation_of(present));
+        let knobs = left.knobs_of(layout.generation);
         Some((Common::new(name, knobs, is_scheduled, layout), own))
     }
-}
-
-/// Returns the number behind the `+` of a rebuilt group's folder; 0: the group was not rebuilt.
-fn generation_of(folders: &[PathBuf]) -> u32 {
-    let name = folders.first().and_then(|folder| folder.file_name());
-    let name = name.and_then(|name| name.to_str());
-    let number = name.and_then(|name| name.split_once('+'));
-    number
-        .and_then(|(_, number)| number.parse().ok())
-        .unwrap_or(0)
 }
 
 /// Returns whether all cgroups of a layout exist, without those of another layout below them.

@@ -79,7 +79,10 @@ impl Before {
 
     /// Gives the process its levels again, and the journal what it had about them.
     pub fn note_again(self, context: &mut Context) {
-        context.journal.note(self.entries);
+        if context.journal.record(&self.entries).is_err() {
+            // Levels without an entry would stay for good.
+            return;
+        }
         for level in self.levels.iter().filter(|level| level.now != level.before) {
             // The level is the group's, which has given it before.
             let _ = tasks::set_nice(level.task.tid, level.now);
@@ -200,30 +203,18 @@ fn renice(layout: &Layout, level: &Level, new: i32, context: &mut Context) -> Re
     tasks::set_nice(tid, new)
 }
 
-/// Records that tasks in a layout's cgroups have the level of the knobs, or one that the knobs or
-/// the layout before gave.
+/// Records that tasks in a layout's cgroups have the level of the knobs.
 pub(super) fn record_nice(common: &Common, layout: &Layout, context: &mut Context) -> Result<()> {
-    let restores = context.journal.restores();
-    let Some(own) = restores.own.get(&*common.name) else {
+    let own = context.journal.restores().own.get(&*common.name);
+    let (Some(own), Some(nice)) = (own, common.knobs.nice) else {
         return Ok(());
     };
-    let processes = processes_of(layout);
-    let mut levels = Vec::new();
-    for before in own.processes().filter(|path| *path != processes) {
-        let group = restores.groups.get(&before);
-        levels.extend(group.into_iter().flat_map(|group| group.ours.clone()));
-    }
-    levels.extend(common.knobs.nice.map(|nice| nice.nice));
-    let old = own.nice;
-    let entries: Vec<Entry> = levels
-        .into_iter()
-        .map(|new| Entry::ReniceGroup {
-            processes: processes.clone(),
-            old,
-            new,
-        })
-        .collect();
-    context.journal.record(&entries)
+    let entry = Entry::ReniceGroup {
+        processes: processes_of(layout),
+        old: own.nice,
+        new: nice.nice,
+    };
+    context.journal.record(&[entry])
 }
 
 /// Applies a change of the knob to all tasks of the group. `old`: its value before.

@@ -17,7 +17,7 @@ use crate::cgroup::change::Change;
 use crate::cgroup::place::{check_enabling, enable_for_children, explained};
 use crate::error::{EngineError, Result};
 use crate::group_policy::GroupPolicy;
-use crate::journal::Entry;
+use crate::journal::{Entry, OwnRestore};
 use crate::knobs::{Bandwidth, Knobs};
 use crate::undo::{self, UndoReport};
 
@@ -55,7 +55,6 @@ impl Carried {
 /// levels of its processes before.
 #[derive(Debug, Default)]
 pub(in crate::cgroup) struct Own {
-    generation: u32,
     /// Layouts that were replaced, and still have processes.
     behind: Vec<Layout>,
     pub carried: Carried,
@@ -107,7 +106,8 @@ impl Own {
         knobs: &Knobs,
         context: &mut Context,
     ) -> Result<()> {
-        let generation = self.generation + 1;
+        let own = context.journal.restores().own.get(&*common.name);
+        let generation = own.map_or(0, OwnRestore::next_generation);
         let yields = context.yields(knobs, common.is_scheduled, false);
         let new = Layout::new(&context.hierarchy, &common.name, generation, knobs, yields);
         let same = common.layout.same_shape(&new) && common.knobs.per_task == knobs.per_task;
@@ -120,7 +120,7 @@ impl Own {
         let changed = if same {
             set_values(knobs, &common.layout).and_then(|()| self.catch_up(common, context))
         } else {
-            self.rebuild(common, new, generation, context)
+            self.rebuild(common, new, context)
         };
         let changed = changed.and_then(|()| members::renice_all(common, old_knobs.nice, context));
         if let Err(error) = changed {
@@ -129,7 +129,7 @@ impl Own {
                 let _ = set_values(&old_knobs, &common.layout);
             }
             // Once its processes are in the new layout, the new knobs are in force.
-            if self.generation != generation {
+            if common.layout.generation != generation {
                 common.knobs = old_knobs;
             }
             return Err(error);
@@ -140,21 +140,15 @@ impl Own {
             context.journal.note(vec![Entry::Change {
                 group: common.name.as_ref().into(),
                 knobs: knobs.clone(),
-                generation: self.generation,
+                generation: common.layout.generation,
             }]);
         }
         Ok(())
     }
 
     /// Builds the group anew beside itself, moves its processes over, and removes the old cgroups.
-    fn rebuild(
-        &mut self,
-        common: &mut Common,
-        new: Layout,
-        generation: u32,
-        context: &mut Context,
-    ) -> Result<()> {
-        let is_new = !new.top.exists();
+    fn rebuild(&mut self, common: &mut Common, new: Layout, context: &mut Context) -> Result<()> {
+        let (is_new, generation) = (!new.top.exists(), new.generation);
         // First, so that an owner that adopts a half-built group knows which knobs it has.
         context.journal.record(&[Entry::Change {
             group: common.name.as_ref().into(),
@@ -166,17 +160,19 @@ impl Own {
             for folder in new.top.folders().into_iter().filter(|_| is_new) {
                 let _ = undo::remove_group(&folder, None);
             }
+            if is_new && !new.top.exists() {
+                note_replaced(common, generation, context);
+            }
             return Err(error);
         }
         let old = std::mem::replace(&mut common.layout, new);
-        self.generation = generation;
         self.behind.push(old);
         self.catch_up(common, context)
     }
 
     /// Moves the processes of replaced layouts into the present one, and removes these layouts. The
     /// next change continues after a failure.
-    fn catch_up(&mut self, common: &Common, context: &Context) -> Result<()> {
+    fn catch_up(&mut self, common: &Common, context: &mut Context) -> Result<()> {
         if self.behind.is_empty() {
             return Ok(());
         }
@@ -195,6 +191,7 @@ impl Own {
             for folder in old.top.folders() {
                 undo::remove_group(&folder, None)?;
             }
+            note_replaced(common, old.generation, context);
             self.carried.add(&counts);
             self.behind.pop();
         }
@@ -208,6 +205,13 @@ impl Own {
     }
 }
 
+/// Notes that a layout of the group is gone.
+fn note_replaced(common: &Common, generation: u32, context: &mut Context) {
+    let group = common.name.as_ref().into();
+    let replaced = Entry::Replaced { group, generation };
+    context.journal.note(vec![replaced]);
+}
+
 fn build(common: &Common, layout: &Layout, context: &mut Context) -> Result<()> {
     // A cgroup without a journal is not Plimsoll's: undo would move its processes out.
     if layout.top.exists() {
@@ -218,6 +222,7 @@ fn build(common: &Common, layout: &Layout, context: &mut Context) -> Result<()> 
     make_parent(layout, context)?;
     context.journal.record(&[Entry::Create {
         group: common.name.as_ref().into(),
+        generation: layout.generation,
         folders: layout.top.folders(),
     }])?;
     members::record_nice(common, layout, context)?;

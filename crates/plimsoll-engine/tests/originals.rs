@@ -1,0 +1,320 @@
+//! Values and nice levels of others, in orders of events in which they were lost or overwritten
+//! once. The kernel is one in memory.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use plimsoll_cgroupfs::simulated::{self, Kernel, Write};
+use plimsoll_cgroupfs::{Hierarchy, Version};
+use plimsoll_engine::cgroup::{CgroupEnforcer, Enforcer as _};
+use plimsoll_engine::group_policy::{GroupPolicy, Selector};
+use plimsoll_engine::runtime::RuntimeFolder;
+use plimsoll_engine::undo;
+
+const EIO: i32 = nix::errno::Errno::EIO as i32;
+
+/// An enforcer on a kernel in memory, which goes with it. Process 5 is in `s`; `d` is empty.
+struct Rig(Option<CgroupEnforcer>, Version);
+
+impl Rig {
+    fn new() -> Self {
+        Self::on(Version::V2)
+    }
+
+    fn on(version: Version) -> Self {
+        let mut kernel = Kernel::new(version);
+        for path in ["d", "s"] {
+            kernel.others_create(Path::new(path)).unwrap();
+        }
+        let own = std::process::id().cast_signed();
+        kernel.tasks().start_in(own, Path::new(""));
+        kernel.tasks().start_in(5, Path::new("s"));
+        simulated::install(Some(kernel));
+        let mut rig = Self(None, version);
+        rig.start();
+        rig
+    }
+
+    /// Starts an enforcer in the place of the present one, whose owner is killed.
+    fn start(&mut self) {
+        self.kill();
+        let hierarchy = Arc::new(Hierarchy::at_folder(Path::new(simulated::MOUNT), self.1));
+        let (enforcer, report) = CgroupEnforcer::adopting(&hierarchy, &runtime()).unwrap();
+        assert_eq!(report.problems, [""; 0]);
+        self.0 = Some(enforcer);
+    }
+
+    fn kill(&mut self) {
+        self.0 = None;
+    }
+
+    fn enforcer(&mut self) -> &mut CgroupEnforcer {
+        self.0.as_mut().unwrap()
+    }
+
+    fn put(&mut self, name: &str, knobs: &str) {
+        self.enforcer().put(&foreign(name, knobs)).unwrap();
+    }
+
+    fn run(&mut self, name: &str, pid: i32, knobs: &str) {
+        let policy = GroupPolicy {
+            selector: Selector::Process(pid),
+            ..foreign(name, knobs)
+        };
+        self.enforcer().put(&policy).unwrap();
+    }
+
+    fn remove(&mut self, name: &str) {
+        self.enforcer().remove(name).unwrap();
+    }
+
+    fn stop(&mut self) {
+        assert_eq!(self.enforcer().undo().problems, [""; 0]);
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.kill();
+        simulated::install(None);
+    }
+}
+
+fn runtime() -> RuntimeFolder {
+    RuntimeFolder::at(Path::new("/simulated/run/plimsoll"))
+}
+
+fn foreign(name: &str, knobs: &str) -> GroupPolicy {
+    GroupPolicy {
+        name: name.into(),
+        selector: Selector::Cgroup(name.trim_start_matches('/').into()),
+        subject: String::new(),
+        knobs: serde_json::from_str(knobs).unwrap(),
+        is_scheduled: false,
+    }
+}
+
+fn nice<const N: usize>(pids: [i32; N]) -> [i32; N] {
+    simulated::with(|kernel| pids.map(|pid| kernel.tasks().get(pid).unwrap().nice))
+}
+
+fn text(path: &str) -> Option<String> {
+    simulated::with(|kernel| kernel.text(Path::new(path)))
+}
+
+fn weight(text: &str) -> Option<String> {
+    Some(text.to_owned())
+}
+
+fn others_write(path: &str, text: &str) {
+    simulated::with(|kernel| kernel.others_write(Path::new(path), text)).unwrap();
+}
+
+fn others_start(pid: i32, path: &str, level: i32) {
+    simulated::with(|kernel| {
+        kernel.tasks().start_in(pid, Path::new(path));
+        kernel.tasks().set_nice(pid, level).unwrap();
+    });
+}
+
+fn others_fork(parent: i32, pid: i32) {
+    simulated::with(|kernel| kernel.tasks().fork(parent, pid));
+}
+
+/// Has the kernel refuse one write, after so many.
+fn refused<T>(after: u64, act: impl FnOnce() -> T) -> T {
+    let refusal = Some((Write::Kernel, after, EIO));
+    simulated::with(|kernel| kernel.faults.refusal_in = refusal);
+    let done = act();
+    simulated::with(|kernel| kernel.faults.refusal_in = None);
+    done
+}
+
+#[test]
+fn tasks_of_a_recreated_cgroup_keep_their_level() {
+    for (knobs, during) in [
+        (None, 5),
+        (Some(r#"{"nice": "7"}"#), 7),
+        (Some(r#"{"weight": "50"}"#), 5),
+    ] {
+        let mut rig = Rig::new();
+        rig.put("/s", r#"{"nice": "5"}"#);
+        rig.kill();
+        // The other cgroup has a process of the same level.
+        others_write("d/cgroup.procs", "5");
+        simulated::with(|kernel| {
+            kernel.others_remove(Path::new("s")).unwrap();
+            kernel.others_create(Path::new("s")).unwrap();
+        });
+        others_start(9, "s", 5);
+        rig.start();
+        match knobs {
+            Some(knobs) => rig.put("/s", knobs),
+            None => drop(rig.enforcer().finish_adoption(&|_| false)),
+        }
+        assert_eq!(nice([9]), [during]);
+        rig.stop();
+        assert_eq!(nice([9, 5]), [5, 0]);
+    }
+}
+
+#[test]
+fn a_level_that_somebody_else_has_set_goes_into_the_next_group() {
+    for (knobs, during) in [(r#"{"weight": "50"}"#, 10), (r#"{"nice": "12"}"#, 12)] {
+        let mut rig = Rig::new();
+        rig.run("a", 5, r#"{"nice": "5"}"#);
+        simulated::with(|kernel| kernel.tasks().set_nice(5, 10).unwrap());
+        rig.run("b", 5, knobs);
+        assert_eq!(nice([5]), [during]);
+        // The level of others may be reported.
+        rig.enforcer().undo();
+        assert_eq!(nice([5]), [10]);
+    }
+}
+
+#[test]
+fn an_orphan_has_the_level_of_its_groups_first_process() {
+    let mut rig = Rig::new();
+    others_start(8, "s", 3);
+    rig.run("h", 8, r#"{"nice": "10"}"#);
+    rig.run("g", 5, r#"{"weight": "50"}"#);
+    rig.enforcer().add_process("g", 8).unwrap();
+    assert_eq!(nice([5, 8]), [0, 3]);
+    rig.run("g", 5, r#"{"weight": "50", "nice": "5"}"#);
+    others_fork(5, 6);
+    others_fork(6, 7);
+    simulated::with(|kernel| [6, 5].map(|pid| kernel.end(pid)));
+    assert_eq!(nice([7]), [5]);
+    rig.stop();
+    assert_eq!(nice([7, 8]), [0, 3]);
+}
+
+#[test]
+fn a_child_has_the_level_of_a_parent_that_was_in_another_group_since() {
+    let mut rig = Rig::new();
+    others_start(8, "s", 3);
+    others_start(9, "s", 0);
+    rig.put("/s", r#"{"nice": "7"}"#);
+    others_fork(8, 6);
+    rig.run("b", 8, r#"{"weight": "50"}"#);
+    rig.remove("b");
+    rig.stop();
+    assert_eq!(nice([6, 8]), [3, 3]);
+}
+
+#[test]
+fn tasks_of_a_rebuilt_group_have_their_first_level_in_the_end() {
+    for last in [r#"{"nice": "7", "quota": "9ms/100ms"}"#, r#"{"cap": "5%"}"#] {
+        let mut rig = Rig::new();
+        rig.run("a", 5, r#"{"nice": "5"}"#);
+        others_fork(5, 6);
+        // Each of them has other cgroups than the one before.
+        rig.run(
+            "a",
+            5,
+            r#"{"nice": "5", "quota": "20ms/100ms", "cap": "10%"}"#,
+        );
+        rig.start();
+        rig.run("a", 5, last);
+        rig.remove("a");
+        assert_eq!(nice([5, 6]), [0; 2]);
+    }
+}
+
+#[test]
+fn a_value_of_others_after_a_failed_change_is_put_back() {
+    let mut nr_refused = 0;
+    for after in 0..6 {
+        let mut rig = Rig::new();
+        rig.put("/d", r#"{"quota": "20ms/100ms"}"#);
+        let both = foreign("/d", r#"{"quota": "30ms/100ms", "weight": "50"}"#);
+        if refused(after, || rig.enforcer().put(&both)).is_ok() {
+            continue;
+        }
+        nr_refused += 1;
+        others_write("d/cpu.weight", "300");
+        rig.put("/d", r#"{"quota": "30ms/100ms", "weight": "60"}"#);
+        rig.remove("/d");
+        assert_eq!(text("d/cpu.weight"), weight("300"), "{after}");
+    }
+    assert!(nr_refused > 0);
+}
+
+#[test]
+fn a_value_of_others_after_an_undo_that_left_something_is_put_back() {
+    let mut nr_left = 0;
+    for after in 0..8 {
+        let mut rig = Rig::new();
+        rig.put("/d", r#"{"weight": "50"}"#);
+        rig.run("a", 5, r#"{"weight": "50"}"#);
+        rig.kill();
+        let report = refused(after, || undo::recover(&runtime(), true).unwrap());
+        if report.problems.is_empty() || text("d/cpu.weight") != weight("100") {
+            continue;
+        }
+        nr_left += 1;
+        others_write("d/cpu.weight", "300");
+        rig.start();
+        rig.put("/d", r#"{"weight": "60"}"#);
+        rig.enforcer().finish_adoption(&|name| name == "/d");
+        rig.remove("/d");
+        assert_eq!(text("d/cpu.weight"), weight("300"), "{after}");
+    }
+    assert!(nr_left > 0);
+}
+
+#[test]
+fn a_value_of_others_that_was_ours_once_stays() {
+    let mut rig = Rig::new();
+    rig.put("/d", r#"{"weight": "50"}"#);
+    rig.put("/d", r#"{"weight": "60"}"#);
+    others_write("d/cpu.weight", "50");
+    rig.remove("/d");
+    assert_eq!(text("d/cpu.weight"), weight("50"));
+}
+
+#[test]
+fn an_external_change_is_reported_again_after_it_was_taken_back() {
+    let mut rig = Rig::new();
+    rig.put("/d", r#"{"weight": "50"}"#);
+    for _ in 0..2 {
+        others_write("d/cpu.weight", "300");
+        assert_eq!(rig.enforcer().audit("/d").unwrap().len(), 1);
+        assert!(rig.enforcer().audit("/d").unwrap().is_empty());
+        others_write("d/cpu.weight", "50");
+        assert!(rig.enforcer().audit("/d").unwrap().is_empty());
+    }
+}
+
+#[test]
+fn a_value_is_ours_though_the_journal_was_rewritten_before_it_was_accepted() {
+    let mut rig = Rig::on(Version::V1);
+    simulated::with(|kernel| {
+        for path in ["p", "p/c"] {
+            kernel.others_create(Path::new(path)).unwrap();
+        }
+        for group in 0..1_000 {
+            let path = format!("x{group}");
+            kernel.others_create(Path::new(&path)).unwrap();
+            for pid in 0..8 {
+                let pid = 10_000 + 8 * group + pid;
+                kernel.tasks().start_in(pid, Path::new(&path));
+            }
+        }
+    });
+    others_write("p/cpu.cfs_quota_us", "50000");
+    rig.put("/p/c", r#"{"quota": "20ms/100ms"}"#);
+    rig.start();
+    // The kernel refuses the first until the last is in force.
+    let mut all = vec![foreign("/p/c", r#"{"quota": "60ms/100ms"}"#)];
+    let many = r#"{"quota": "60ms/100ms", "weight": "50", "class": "normal", "nice": "5"}"#;
+    all.extend((0..1_000).map(|group| foreign(&format!("/x{group}"), many)));
+    all.push(foreign("/p", r#"{"quota": "80ms/100ms"}"#));
+    let done = rig.enforcer().put_all(&all);
+    assert!(done.iter().all(Result::is_ok));
+    assert_eq!(text("p/c/cpu.cfs_quota_us").as_deref(), Some("60000"));
+    rig.remove("/p/c");
+    assert_eq!(text("p/c/cpu.cfs_quota_us").as_deref(), Some("-1"));
+}
