@@ -56,17 +56,16 @@ impl Table {
         // The journal that was taken over is locked.
         let mut report = undo::recover(runtime, false)?;
         let path = Journal::path_of(runtime.path(), JOURNAL);
-        let is_taken = left
-            .as_ref()
-            .is_some_and(|(journal, _)| journal.path() == path);
+        let is_it = |(journal, _): &(Journal, _)| journal.path() == path;
+        let is_taken = left.as_ref().is_some_and(is_it);
         let refused = (!is_taken && os::exists(&path)).then_some(path);
-        let name = match &refused {
-            Some(_) => format!("{JOURNAL}{}", std::process::id()),
-            None => JOURNAL.to_owned(),
-        };
         let (journal, entries) = match left {
             Some(left) => left,
             None => {
+                let mut name = JOURNAL.to_owned();
+                if refused.is_some() {
+                    name = format!("{name}{}", std::process::id());
+                }
                 let header = Header::new(&name, "groups of the owner");
                 (Journal::create(runtime.path(), &header)?, Vec::new())
             }
@@ -265,10 +264,9 @@ impl Table {
     /// there are any.
     fn put_left_back(&mut self, is_meant: impl Fn(&str) -> bool, report: &mut UndoReport) -> bool {
         let left = std::mem::take(&mut self.left).into_iter();
-        let (meant, rest): (Vec<_>, Vec<_>) =
+        let (folders, rest): (Vec<_>, Vec<_>) =
             left.partition(|folder| is_meant(&self.shown(folder)));
         self.left = rest.into_iter().collect();
-        let folders = meant;
         put_back(&folders, &mut self.context, report);
         let undone = folders.iter().map(|folder| self.shown(folder));
         report.undone.extend(undone);
@@ -369,7 +367,7 @@ impl Table {
         self.left.clear();
         if let (Some(journal), false) = (self.context.journal.end(), is_needed) {
             // A journal that cannot be removed stays for the next owner.
-            let _ = journal.finish();
+            let _ = undo::undo_groups(journal, &mut UndoReport::default());
         }
     }
 }

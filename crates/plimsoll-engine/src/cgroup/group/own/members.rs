@@ -23,8 +23,6 @@ pub(super) struct Before {
     home: Option<Vec<PathBuf>>,
     /// Its tasks, each with its level, and the one that it would have without us.
     levels: Vec<Level>,
-    /// Journal entries about the nice levels that groups have given it.
-    entries: Vec<Entry>,
 }
 
 /// Nice levels of a task.
@@ -41,20 +39,11 @@ impl Before {
     /// # Errors
     /// When there is no such process.
     pub fn of(pid: i32, context: &Context) -> Result<Self> {
-        let (hierarchy, restores) = (&context.hierarchy, context.journal.restores());
-        let place = hierarchy.folders_of(pid)?;
-        let levels = levels_of(pid, context)?;
-        let mut entries = Vec::new();
-        for task in levels.iter().map(|level| level.task) {
-            let recorded = restores.tasks.get(&task);
-            entries.extend(recorded.into_iter().flat_map(|it| it.entries(task)));
-        }
         Ok(Self {
             pid,
-            place,
+            place: context.hierarchy.folders_of(pid)?,
             home: home_of(pid, context)?,
-            levels,
-            entries,
+            levels: levels_of(pid, context)?,
         })
     }
 
@@ -77,14 +66,11 @@ impl Before {
         }
     }
 
-    /// Gives the process its levels again, and the journal what it had about them.
-    pub fn note_again(self, context: &mut Context) {
-        if context.journal.record(&self.entries).is_err() {
-            // Levels without an entry would stay for good.
-            return;
-        }
+    /// Gives the process its levels of before again, after the undo of the new group. The journal has
+    /// them still, as those of the group in which it was.
+    pub fn give_levels_again(&self) {
         for level in self.levels.iter().filter(|level| level.now != level.before) {
-            // The level is the group's, which has given it before.
+            // The kernel has accepted the level before.
             let _ = tasks::set_nice(level.task.tid, level.now);
         }
     }

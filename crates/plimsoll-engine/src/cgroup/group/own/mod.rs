@@ -93,7 +93,7 @@ impl Own {
             Err(error) => {
                 before.put_back_into_group();
                 undo(&policy.name, context, &mut UndoReport::default());
-                before.note_again(context);
+                before.give_levels_again();
                 Err(error)
             }
         }
