@@ -193,6 +193,7 @@ impl World {
         let before = simulated::with(|kernel| kernel.nr_kernel_writes());
         let names: Vec<String> = self.kept.keys().cloned().collect();
         let (places, nr_remade) = (self.task_places(), self.counts.remade_within);
+        let cgroups = self.cgroups();
         let with_config = |wanted: &Wanted, config| Wanted {
             config,
             ..wanted.clone()
@@ -240,6 +241,8 @@ impl World {
             && groups.values().all(is_plain)
             && self.kept.keys().eq(&names)
             && self.task_places() == places
+            // An empty cgroup of a group that was rebuilt may be left.
+            && self.cgroups() == cgroups
             && self.counts.remade_within == nr_remade
             && are_in_force(&self.kept)
         {
