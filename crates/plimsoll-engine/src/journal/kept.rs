@@ -136,18 +136,20 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let journal = Journal::create(folder.path(), &Header::new("d", "")).unwrap();
         let mut kept = KeptJournal::of(journal, Vec::new());
-        for number in 0..=2 * ENTRIES_MIN {
-            kept.note(vec![write(number)]);
-        }
+        let rewrite = |kept: &mut KeptJournal| {
+            for number in 0..=ENTRIES_MIN {
+                let path = "/g/cpu.weight".as_ref();
+                kept.note(vec![Entry::released(path), write(number)]);
+            }
+        };
+        rewrite(&mut kept);
         kept.record(&[hold(0)]).unwrap();
         assert_eq!(kept.nr_entries, 2);
         // For many cgroups, this number of entries is usual.
         kept.note((1..1_000).map(hold).collect());
-        for number in 0..=2 * ENTRIES_MIN {
-            kept.note(vec![write(number)]);
-        }
+        rewrite(&mut kept);
         kept.record(&[hold(0)]).unwrap();
-        assert_eq!(kept.nr_entries, 2 + 999 + 2 * ENTRIES_MIN + 2);
+        assert_eq!(kept.nr_entries, 2 + 999 + 2 * (ENTRIES_MIN + 1) + 1);
         let mut journal = kept.end().unwrap();
         let entries = journal.read().unwrap().1;
         let found = Restores::of(entries);

@@ -55,6 +55,8 @@ impl FileRestore {
         self.driven |= new.is_none();
         if let Some(new) = new {
             self.ours.retain(|ours| *ours != new);
+            // Nearly all of thousands have one value.
+            self.ours.reserve_exact(1);
             self.ours.push(new);
         }
     }
@@ -225,7 +227,8 @@ impl OwnRestore {
             evacuate_to: self.evacuate_to.clone(),
             nice: self.nice,
         }];
-        all.extend(self.knobs.iter().map(|(generation, knobs)| Entry::Change {
+        let rebuilt = self.knobs.iter().filter(|(generation, _)| **generation > 0);
+        all.extend(rebuilt.map(|(generation, knobs)| Entry::Change {
             group: group(),
             knobs: knobs.clone(),
             generation: *generation,
@@ -396,6 +399,8 @@ impl Restores {
         };
         let index = files.iter().position(|file| file.path == path);
         let index = index.unwrap_or_else(|| {
+            // There may be thousands of cgroups with two or three files each.
+            files.reserve_exact(1);
             files.push(FileRestore::new(path, inode, old));
             files.len() - 1
         });
