@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -317,4 +318,88 @@ fn a_value_is_ours_though_the_journal_was_rewritten_before_it_was_accepted() {
     assert_eq!(text("p/c/cpu.cfs_quota_us").as_deref(), Some("60000"));
     rig.remove("/p/c");
     assert_eq!(text("p/c/cpu.cfs_quota_us").as_deref(), Some("-1"));
+}
+
+#[test]
+fn a_level_is_ours_and_comes_into_force_wherever_the_owner_dies() {
+    const MANY: &str = r#"{"nice": "5", "quota": "20ms/100ms", "cap": "10%"}"#;
+    let (few, other) = (r#"{"weight": "50"}"#, r#"{"nice": "3"}"#);
+    let mut nr_deaths = 0;
+    for (before, knobs, during) in [(few, MANY, 5), (MANY, few, 0), (other, MANY, 5)] {
+        for after in 0..40 {
+            let mut rig = Rig::new();
+            rig.run("a", 5, before);
+            // It has inherited the level.
+            others_fork(5, 6);
+            simulated::with(|kernel| kernel.faults.death_in = Some(after));
+            let put = catch_unwind(AssertUnwindSafe(|| rig.run("a", 5, knobs)));
+            simulated::with(Kernel::revive);
+            nr_deaths += u32::from(put.is_err());
+            rig.start();
+            rig.run("a", 5, knobs);
+            assert_eq!(nice([5, 6]), [during; 2], "{after}");
+            rig.stop();
+            assert_eq!(nice([5, 6]), [0; 2], "{after}");
+        }
+    }
+    assert!(nr_deaths > 0);
+}
+
+#[test]
+fn a_failed_change_makes_no_value_of_others_ours() {
+    let mut nr_refused = 0;
+    for (knobs, theirs) in [
+        (r#"{"quota": "30ms/100ms", "weight": "60"}"#, "60"),
+        (
+            r#"{"quota": "30ms/100ms", "weight": "50", "soft-cap": "5%"}"#,
+            "300",
+        ),
+    ] {
+        for after in 0..4 {
+            let mut rig = Rig::new();
+            rig.put("/d", r#"{"weight": "50"}"#);
+            let changed = foreign("/d", knobs);
+            if refused(after, || rig.enforcer().put(&changed)).is_ok() {
+                continue;
+            }
+            nr_refused += 1;
+            others_write("d/cpu.weight", theirs);
+            rig.remove("/d");
+            assert_eq!(text("d/cpu.weight"), weight(theirs), "{after}");
+        }
+    }
+    assert!(nr_refused > 1);
+}
+
+#[test]
+fn a_refused_value_is_known_to_the_next_group_beside_a_recreated_cgroup() {
+    let quota = || text("p/c/cpu.cfs_quota_us");
+    let mut rig = Rig::on(Version::V1);
+    simulated::with(|kernel| {
+        for path in ["p", "p/c"] {
+            kernel.others_create(Path::new(path)).unwrap();
+        }
+    });
+    others_write("p/c/cpu.cfs_quota_us", "50000");
+    rig.put("/p/c", r#"{"quota": "20ms/100ms"}"#);
+    rig.put("/d", r#"{"weight": "50"}"#);
+    // The kernel refuses the value of before, until others have lifted this limit.
+    others_write("p/cpu.cfs_quota_us", "30000");
+    rig.remove("/p/c");
+    assert_eq!(quota().as_deref(), Some("20000"));
+    others_write("p/cpu.cfs_quota_us", "-1");
+    rig.kill();
+    simulated::with(|kernel| {
+        kernel.others_remove(Path::new("d")).unwrap();
+        kernel.others_create(Path::new("d")).unwrap();
+    });
+    rig.start();
+    let quota_and_weight = [
+        foreign("/p/c", r#"{"quota": "10ms/100ms"}"#),
+        foreign("/d", r#"{"weight": "60"}"#),
+    ];
+    let done = rig.enforcer().put_all(&quota_and_weight);
+    assert!(done.iter().all(Result::is_ok));
+    rig.stop();
+    assert_eq!(quota().as_deref(), Some("50000"));
 }

@@ -9,6 +9,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use plimsoll_cgroupfs::os;
+
 use super::entry::Entry;
 use crate::knobs::Knobs;
 use crate::tasks::TaskId;
@@ -204,6 +206,13 @@ impl OwnRestore {
         let knobs = self.knobs.get(&generation);
         let knobs = knobs.or_else(|| self.knobs.values().next());
         knobs.cloned().unwrap_or_default()
+    }
+
+    /// Lists the layouts but one whose cgroups are gone.
+    pub fn gone(&self, but: u32) -> Vec<u32> {
+        let others = self.created.iter().filter(|(it, _)| **it != but);
+        let gone = others.filter(|(_, folders)| !folders.iter().any(|folder| os::exists(folder)));
+        gone.map(|(generation, _)| *generation).collect()
     }
 
     /// Returns whether a cgroup is one of this group.

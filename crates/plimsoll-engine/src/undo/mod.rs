@@ -40,7 +40,7 @@ impl UndoReport {
         self.problems.extend(more.problems);
     }
 
-    fn note(&mut self, result: Result<()>) {
+    pub(crate) fn note(&mut self, result: Result<()>) {
         match result {
             Err(error) if !error.is_gone() => self.problems.push(error.to_string()),
             _ => (),
@@ -54,7 +54,8 @@ impl UndoReport {
 fn undo_all(restores: &Restores, report: &mut UndoReport) -> (Vec<Entry>, bool) {
     let (mut undone, mut is_done) = (Vec::new(), true);
     let groups: Vec<&Path> = restores.groups.keys().map(PathBuf::as_path).collect();
-    restore_levels(restores, &groups, report);
+    let levels = restore_levels(restores, &groups, report);
+    report.note(levels);
     for (name, own) in &restores.own {
         let group = name.clone();
         match undo_group(name, own, report) {

@@ -20,7 +20,15 @@ const GENERATIONS_MAX: usize = 64;
 /// Gives the tasks of groups the nice levels that they would have without us: those that were given
 /// one, and those that have inherited it. `processes`: the files of the groups' cgroups. A level
 /// that somebody else has given stays, and so does one that another group has given since.
-pub(crate) fn restore_levels(restores: &Restores, processes: &[&Path], report: &mut UndoReport) {
+///
+/// # Errors
+/// The first refusal. All other levels are given nevertheless.
+pub(crate) fn restore_levels(
+    restores: &Restores,
+    processes: &[&Path],
+    report: &mut UndoReport,
+) -> Result<()> {
+    let mut done = Ok(());
     let paths = processes.iter();
     let groups: Vec<_> = paths
         .filter_map(|path| Some((*path, restores.groups.get(*path)?)))
@@ -29,7 +37,7 @@ pub(crate) fn restore_levels(restores: &Restores, processes: &[&Path], report: &
         for task in &group.tasks {
             let restore = restores.tasks.get(task);
             if let Some(restore) = restore.filter(|it| it.last_of(path).is_some()) {
-                restore_nice(*task, restore, report);
+                done = done.and(restore_nice(*task, restore, report));
             }
         }
     }
@@ -39,27 +47,29 @@ pub(crate) fn restore_levels(restores: &Restores, processes: &[&Path], report: &
         let inode = restores.held(folder).inode;
         if check_folder(folder, inode).is_ok() {
             let mut lineage = Lineage::new(group, &restores.tasks);
-            report.note(sweep(&mut lineage, path));
+            done = done.and(sweep(&mut lineage, path));
         }
     }
+    done
 }
 
 /// Gives a task its nice level back, unless it has been given another since.
-fn restore_nice(task: TaskId, restore: &TaskRestore, report: &mut UndoReport) {
+fn restore_nice(task: TaskId, restore: &TaskRestore, report: &mut UndoReport) -> Result<()> {
     let old = restore.old;
     let Ok(now) = tasks::nice(task.tid) else {
-        return;
+        return Ok(());
     };
     if now == old || !task.exists() {
-        return;
+        return Ok(());
     }
     if restore.is_ours(now) {
-        return report.note(tasks::set_nice(task.tid, old));
+        return tasks::set_nice(task.tid, old);
     }
     report.problems.push(format!(
         "task {}: has nice {now}, which is not ours; left as it is, it was {old}",
         task.tid
     ));
+    Ok(())
 }
 
 /// Tasks of one cgroup, to find the nice level that a task would have without Plimsoll.
@@ -250,7 +260,7 @@ mod tests {
         tasks::set_nice(task.tid, 18).unwrap();
         let restores = restores(&[(task, old)]);
         let mut report = UndoReport::default();
-        restore_levels(&restores, &[Path::new(PROCESSES)], &mut report);
+        restore_levels(&restores, &[Path::new(PROCESSES)], &mut report).unwrap();
         let now = tasks::nice(task.tid).unwrap();
         assert_eq!((report.problems.len(), now), (1, 18));
         // It is the task's own level from then on.

@@ -6,6 +6,7 @@
 pub(super) mod common;
 pub(super) mod foreign;
 pub(super) mod layout;
+mod level;
 mod loops;
 pub(super) mod own;
 

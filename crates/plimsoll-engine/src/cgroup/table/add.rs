@@ -205,12 +205,10 @@ impl Table {
         if new.was_left {
             new.prepared.note_failure(&mut self.context.journal);
         } else {
+            let folder = folder_of(group);
             // The first error tells more.
-            let _ = put_back(
-                &[folder_of(group)],
-                &mut self.context,
-                &mut UndoReport::default(),
-            );
+            let mut report = UndoReport::default();
+            put_back(&[folder], &mut self.context, &mut report);
         }
         Err(error)
     }

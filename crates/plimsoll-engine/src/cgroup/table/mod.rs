@@ -199,6 +199,13 @@ impl Table {
         };
         let hierarchy = &self.context.hierarchy;
         if let Some((common, own)) = Own::adopt(hierarchy, name, left, policy.is_scheduled) {
+            let gone = left.gone(common.layout.generation).into_iter();
+            let gone = gone.map(|generation| Entry::Replaced {
+                group: name.clone(),
+                generation,
+            });
+            let gone: Vec<Entry> = gone.collect();
+            self.context.journal.note(gone);
             self.insert(of_own(common, own));
             return Ok(true);
         }
@@ -267,10 +274,19 @@ impl Table {
         let (folders, rest): (Vec<_>, Vec<_>) =
             left.partition(|folder| is_meant(&self.shown(folder)));
         self.left = rest.into_iter().collect();
-        put_back(&folders, &mut self.context, report);
+        self.put_back_with_refused(&folders, report);
         let undone = folders.iter().map(|folder| self.shown(folder));
         report.undone.extend(undone);
         !folders.is_empty()
+    }
+
+    /// Puts foreign cgroups back, and those that the kernel has refused so far: it may take some
+    /// values only after others. Not while a change is planned, which may rest on a refused value.
+    fn put_back_with_refused(&mut self, folders: &[PathBuf], report: &mut UndoReport) {
+        let refused = &self.context.journal.restores().refused;
+        let all: BTreeSet<PathBuf> = refused.iter().chain(folders).cloned().collect();
+        let all: Vec<PathBuf> = all.into_iter().collect();
+        put_back(&all, &mut self.context, report);
     }
 
     /// Returns the path of a cgroup, by its folder, as users see it.
@@ -319,7 +335,11 @@ impl Table {
         }
         let group = self.groups.remove(name).ok_or_else(|| no_group(name))?;
         self.with_loops.remove(name);
+        let is_foreign = group.is_foreign();
         group.undo(&mut self.context, &mut report);
+        if is_foreign {
+            self.put_back_with_refused(&[], &mut report);
+        }
         Ok(report)
     }
 

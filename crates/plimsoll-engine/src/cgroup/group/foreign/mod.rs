@@ -7,7 +7,6 @@
 pub(in crate::cgroup) mod check;
 pub(in crate::cgroup) mod prepared;
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use plimsoll_cgroupfs::{CpuGroup, WEIGHT_DEFAULT};
@@ -20,7 +19,7 @@ use crate::cgroup::audit::external_changes;
 use crate::cgroup::change::Change;
 use crate::cgroup::place::{explained, give_controller};
 use crate::cgroup::wanted::Wanted;
-use crate::error::{EngineError, Result};
+use crate::error::Result;
 use crate::journal::{FileRestore, Held};
 use crate::knobs::Knobs;
 use crate::undo::{self, UndoReport};
@@ -82,34 +81,33 @@ pub(super) fn audit(common: &Common, context: &Context) -> Result<Vec<String>> {
     external_changes(group, Change::plan(group, known, &wanted))
 }
 
-/// Puts foreign cgroups back as they were before they were in a group for the first time, and all
-/// files that the kernel has not let us put back so far: it may take some of them only after others.
-/// Returns the refusals; these files are tried again later.
+/// Puts foreign cgroups back as they were before they were in a group for the first time. Files that
+/// the kernel refuses are tried again later.
 pub(in crate::cgroup) fn put_back(
     folders: &[PathBuf],
     context: &mut Context,
     report: &mut UndoReport,
-) -> Vec<EngineError> {
+) {
     let restores = context.journal.restores();
     let processes: Vec<PathBuf> = folders.iter().map(|it| it.join("cgroup.procs")).collect();
     let paths: Vec<&Path> = processes.iter().map(PathBuf::as_path).collect();
-    undo::restore_levels(restores, &paths, report);
-    let folders: BTreeSet<&PathBuf> = restores.refused.iter().chain(folders).collect();
+    let levels = undo::restore_levels(restores, &paths, report);
+    report.note(levels);
     let held = folders.iter().map(|folder| restores.held(folder));
     let files: Vec<FileRestore> = held.flat_map(Held::restores).collect();
-    let (late, errors) = undo::try_restore_files(&files, report).into_iter().unzip();
-    let noted = undo::noted_files(folders.into_iter(), late);
+    let refused = undo::try_restore_files(&files, report);
+    let (late, errors): (Vec<_>, Vec<_>) = refused.into_iter().unzip();
+    let noted = undo::noted_files(folders.iter(), late);
     context.journal.note(noted);
-    errors
+    // A refusal because of the limits of others is no problem worth a report.
+    let reported = errors.iter().filter(|error| !undo::is_refused(error));
+    let reported = reported.map(|error| format!("{error}; it will be tried again"));
+    report.problems.extend(reported);
 }
 
 /// Puts a group's cgroup back.
 pub(super) fn undo(common: &Common, context: &mut Context, report: &mut UndoReport) {
-    let refused = put_back(&[folder_of(&common.layout.top)], context, report);
-    // A refusal because of the limits of others is no problem worth a report.
-    let reported = refused.iter().filter(|error| !undo::is_refused(error));
-    let reported = reported.map(|error| format!("{error}; it will be tried again"));
-    report.problems.extend(reported);
+    put_back(&[folder_of(&common.layout.top)], context, report);
     report.undone.push(common.name.as_ref().into());
 }
 

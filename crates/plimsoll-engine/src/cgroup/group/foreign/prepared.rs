@@ -6,6 +6,7 @@ use plimsoll_cgroupfs::{CpuGroup, read_text};
 
 use super::folder_of;
 use crate::cgroup::change::Change;
+use crate::cgroup::group::level::Level;
 use crate::cgroup::wanted::Wanted;
 use crate::error::Result;
 use crate::journal::{Entry, FileRestore, Held, KeptJournal, Restores};
@@ -19,7 +20,7 @@ pub(in crate::cgroup) struct Prepared {
     pub group: CpuGroup,
     change: Change,
     /// Files that Plimsoll has written before.
-    known: Vec<PathBuf>,
+    known: Vec<FileRestore>,
     /// Tasks, each with its new level and its present one.
     renice: Vec<(i32, i32, i32)>,
     /// Whether all levels from us are put back, because none is asked for any more.
@@ -44,7 +45,7 @@ impl Prepared {
         let mut change = Change::plan(&group, known, &wanted)?;
         let mut prepared = Self {
             group,
-            known: known.files.iter().map(|file| file.path.clone()).collect(),
+            known: known.files.clone(),
             renice: Vec::new(),
             resets_nice: false,
             entries: std::mem::take(&mut change.entries),
@@ -91,16 +92,12 @@ impl Prepared {
             let old = known.before(place.as_ref().unwrap_or(&folder), task, now);
             let restore = restores.tasks.get(&task);
             let last = restore.and_then(|restore| restore.last_of(&path));
+            let before = old;
             if last != Some(nice.nice) {
-                all.push(Entry::Renice {
-                    tid,
-                    start_time: task.start_time,
-                    old,
-                    new: nice.nice,
-                    processes: path.clone(),
-                });
+                let level = Level { task, now, before };
+                all.extend(level.entries(nice.nice, &path));
             }
-            olds.push(old);
+            olds.push(before);
             if now != nice.nice {
                 self.renice.push((tid, nice.nice, now));
             }
@@ -131,10 +128,10 @@ impl Prepared {
             }
         }
         if self.resets_nice {
-            // A refusal is not reported: calls of the same kind were accepted before. A level that
-            // somebody else has given stays, as it does at the end.
+            // A level that somebody else has given stays, as it does at the end.
             let mut report = UndoReport::default();
-            undo::restore_levels(restores, &[&self.processes()], &mut report);
+            let done = undo::restore_levels(restores, &[&self.processes()], &mut report);
+            done.inspect_err(|_| self.revert())?;
         }
         Ok(())
     }
@@ -165,23 +162,25 @@ impl Prepared {
         }
     }
 
-    /// Notes that the change has failed, so that files that were not written before hold the values
-    /// of others.
+    /// Notes that the change has failed: the journal is to say of each file that holds its value of
+    /// before what it said before.
     pub fn note_failure(&self, journal: &mut KeptJournal) {
-        let held = journal.restores().held(&folder_of(&self.group));
-        let is_new = |path: &&PathBuf| !self.known.contains(path);
-        let mut paths: Vec<PathBuf> = Vec::new();
-        for path in self.change.files.iter().filter(is_new) {
-            let is_as_before = |file: &FileRestore| {
+        let mut noted = Vec::new();
+        for path in &self.change.files {
+            let differences = self.change.differences();
+            let before = differences.iter().find(|(it, _)| it == path);
+            let is_as_before = before.is_none_or(|(_, before)| {
                 let now = read_text(path);
-                now.is_ok_and(|now| now == file.old)
-            };
-            if held.get(path).is_some_and(is_as_before) {
-                paths.push(path.clone());
+                now.is_ok_and(|now| now == *before)
+            });
+            if is_as_before {
+                noted.push(Entry::released(path));
+                let known = self.known.iter().find(|file| file.path == *path);
+                noted.extend(known.into_iter().flat_map(FileRestore::entries));
             }
         }
-        if !paths.is_empty() {
-            journal.note(vec![Entry::Released { paths }]);
+        if !noted.is_empty() {
+            journal.note(noted);
         }
     }
 }

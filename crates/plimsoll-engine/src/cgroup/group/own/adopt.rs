@@ -48,6 +48,7 @@ impl Own {
             .collect();
         let own = Self {
             behind,
+            are_levels_due: true,
             ..Self::default()
         };
         let knobs = left.knobs_of(layout.generation);

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use plimsoll_cgroupfs::{CgroupError, Hierarchy, name};
 
 use super::{Common, Context, Layout};
+use crate::cgroup::group::level::Level;
 use crate::error::{EngineError, Result};
-use crate::journal::Entry;
-use crate::knobs::Nice;
+use crate::journal::{Entry, OwnRestore};
 use crate::tasks::{self, TaskId};
 use crate::undo::{self, Levels, UndoReport};
 
@@ -23,14 +23,6 @@ pub(super) struct Before {
     home: Option<Vec<PathBuf>>,
     /// Its tasks, each with its level, and the one that it would have without us.
     levels: Vec<Level>,
-}
-
-/// Nice levels of a task.
-struct Level {
-    task: TaskId,
-    now: i32,
-    /// Level that the task would have without us.
-    before: i32,
 }
 
 impl Before {
@@ -176,17 +168,17 @@ fn processes_of(layout: &Layout) -> PathBuf {
     layout.top.cpu_file("cgroup.procs")
 }
 
-/// Gives a task of the group a level.
+/// Gives a task of the group a level, unless the group has given it.
 fn renice(layout: &Layout, level: &Level, new: i32, context: &mut Context) -> Result<()> {
-    let TaskId { tid, start_time } = level.task;
-    context.journal.record(&[Entry::Renice {
-        tid,
-        start_time,
-        old: level.before,
-        new,
-        processes: processes_of(layout),
-    }])?;
-    tasks::set_nice(tid, new)
+    let processes = processes_of(layout);
+    let known = context.journal.restores().tasks.get(&level.task);
+    let last = known.and_then(|known| known.last_of(&processes));
+    if (last, level.now) == (Some(new), new) {
+        return Ok(());
+    }
+    let entries = level.entries(new, &processes);
+    context.journal.record(&entries)?;
+    tasks::set_nice(level.task.tid, new)
 }
 
 /// Records that tasks in a layout's cgroups have the level of the knobs.
@@ -203,15 +195,10 @@ pub(super) fn record_nice(common: &Common, layout: &Layout, context: &mut Contex
     context.journal.record(&[entry])
 }
 
-/// Applies a change of the knob to all tasks of the group. `old`: its value before.
-pub(super) fn renice_all(common: &Common, old: Option<Nice>, context: &mut Context) -> Result<()> {
-    let new = common.knobs.nice;
-    if old == new {
-        return Ok(());
-    }
-    let Some(new) = new else {
-        reset_nice(common, context);
-        return Ok(());
+/// Gives all tasks of the group the level of the knobs.
+pub(super) fn renice_all(common: &Common, context: &mut Context) -> Result<()> {
+    let Some(new) = common.knobs.nice else {
+        return reset_nice(common, context);
     };
     let layout = &common.layout;
     let processes = layout.top.all_processes()?.into_iter();
@@ -226,14 +213,17 @@ pub(super) fn renice_all(common: &Common, old: Option<Nice>, context: &mut Conte
 
 /// Gives every task of the group the level that it would have without us. A level that somebody
 /// else has set stays, as it does at the end.
-fn reset_nice(common: &Common, context: &mut Context) {
+fn reset_nice(common: &Common, context: &mut Context) -> Result<()> {
     let restores = context.journal.restores();
-    let Some(own) = restores.own.get(&*common.name) else {
-        return;
-    };
-    let paths: Vec<PathBuf> = own.processes().collect();
+    let own = restores.own.get(&*common.name).into_iter();
+    let all = own.flat_map(OwnRestore::processes);
+    let paths: Vec<PathBuf> = all.filter(|it| restores.groups.contains_key(it)).collect();
+    if paths.is_empty() {
+        return Ok(());
+    }
     let all: Vec<_> = paths.iter().map(PathBuf::as_path).collect();
-    undo::restore_levels(restores, &all, &mut UndoReport::default());
+    undo::restore_levels(restores, &all, &mut UndoReport::default())?;
     // Not the cgroups themselves, which stay.
     context.journal.note(vec![Entry::Released { paths }]);
+    Ok(())
 }

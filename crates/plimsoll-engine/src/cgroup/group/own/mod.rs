@@ -58,6 +58,8 @@ pub(in crate::cgroup) struct Own {
     /// Layouts that were replaced, and still have processes.
     behind: Vec<Layout>,
     pub carried: Carried,
+    /// Whether a change has ended before the tasks had the level of the knobs.
+    are_levels_due: bool,
 }
 
 impl Own {
@@ -122,7 +124,12 @@ impl Own {
         } else {
             self.rebuild(common, new, context)
         };
-        let changed = changed.and_then(|()| members::renice_all(common, old_knobs.nice, context));
+        let is_new = self.are_levels_due || old_knobs.nice != knobs.nice;
+        let changed = match changed {
+            Ok(()) if is_new => members::renice_all(common, context),
+            changed => changed,
+        };
+        self.are_levels_due = changed.is_err();
         if let Err(error) = changed {
             if same {
                 // As far as possible: the cause of the first error may still be there.
@@ -247,7 +254,8 @@ pub(in crate::cgroup) fn undo(name: &str, context: &mut Context, report: &mut Un
     };
     let processes: Vec<PathBuf> = own.processes().collect();
     let paths: Vec<&Path> = processes.iter().map(PathBuf::as_path).collect();
-    undo::restore_levels(restores, &paths, report);
+    let levels = undo::restore_levels(restores, &paths, report);
+    report.note(levels);
     if undo::undo_group(name, own, report) {
         let group = name.to_owned();
         context.journal.note(vec![Entry::Ended { group }]);
