@@ -89,10 +89,9 @@ impl Prepared {
             };
             let inside = has_inside.then(|| hierarchy.cgroup_of(tid).ok()).flatten();
             let place = inside.map(|cgroup| hierarchy.cpu_folder(&cgroup));
-            let old = known.before(place.as_ref().unwrap_or(&folder), task, now);
+            let before = known.before(place.as_ref().unwrap_or(&folder), task, now);
             let restore = restores.tasks.get(&task);
             let last = restore.and_then(|restore| restore.last_of(&path));
-            let before = old;
             if last != Some(nice.nice) {
                 let level = Level { task, now, before };
                 all.extend(level.entries(nice.nice, &path));
