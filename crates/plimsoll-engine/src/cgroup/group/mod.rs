@@ -210,7 +210,10 @@ impl Group {
         self.common.loops.stop();
         match self.origin {
             Origin::Own(_) => own::undo(&self.common.name, context, report),
-            Origin::Foreign => foreign::undo(&self.common, context, report),
+            Origin::Foreign => {
+                let folder = foreign::folder_of(&self.common.layout.top);
+                foreign::put_back(&[folder], context, report);
+            }
         }
     }
 }

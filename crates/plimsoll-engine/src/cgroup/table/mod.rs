@@ -10,7 +10,7 @@ use std::time::Instant;
 use plimsoll_cgroupfs::{Hierarchy, name, os};
 
 use super::group::common::{Common, Context};
-use super::group::foreign::put_back;
+use super::group::foreign::{folder_of, put_back};
 use super::group::own::{self, Own};
 use super::group::{Group, Origin};
 use crate::control::headroom::HeadroomControl;
@@ -335,10 +335,13 @@ impl Table {
         }
         let group = self.groups.remove(name).ok_or_else(|| no_group(name))?;
         self.with_loops.remove(name);
-        let is_foreign = group.is_foreign();
-        group.undo(&mut self.context, &mut report);
-        if is_foreign {
-            self.put_back_with_refused(&[], &mut report);
+        if group.is_foreign() {
+            // First, because the controller must not write a quota that is put back.
+            self.context.headroom.remove(name);
+            self.put_back_with_refused(&[folder_of(group.cgroup())], &mut report);
+            report.undone.push(name.to_owned());
+        } else {
+            group.undo(&mut self.context, &mut report);
         }
         Ok(report)
     }

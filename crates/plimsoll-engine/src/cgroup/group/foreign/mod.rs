@@ -105,12 +105,6 @@ pub(in crate::cgroup) fn put_back(
     report.problems.extend(reported);
 }
 
-/// Puts a group's cgroup back.
-pub(super) fn undo(common: &Common, context: &mut Context, report: &mut UndoReport) {
-    put_back(&[folder_of(&common.layout.top)], context, report);
-    report.undone.push(common.name.as_ref().into());
-}
-
 /// Returns a cgroup's folder in the form that the parent of its files has: without a slash at the
 /// end.
 pub(in crate::cgroup) fn folder_of(group: &CpuGroup) -> PathBuf {
