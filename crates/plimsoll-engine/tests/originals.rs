@@ -403,3 +403,40 @@ fn a_refused_value_is_known_to_the_next_group_beside_a_recreated_cgroup() {
     rig.stop();
     assert_eq!(quota().as_deref(), Some("50000"));
 }
+
+#[test]
+fn tasks_that_others_moved_out_of_a_removed_cgroup_keep_the_level_of_their_new_group() {
+    for names in [["/d", "/s"], ["/s", "/d"]] {
+        let mut rig = Rig::new();
+        for name in names {
+            rig.put(name, r#"{"nice": "5"}"#);
+        }
+        rig.kill();
+        others_write("d/cgroup.procs", "5");
+        simulated::with(|kernel| {
+            kernel.others_remove(Path::new("s")).unwrap();
+            kernel.others_create(Path::new("s")).unwrap();
+        });
+        rig.start();
+        let all = names.map(|name| foreign(name, r#"{"nice": "5"}"#));
+        let done = rig.enforcer().put_all(&all);
+        assert!(done.iter().all(Result::is_ok));
+        assert_eq!(nice([5]), [5]);
+        rig.stop();
+        assert_eq!(nice([5]), [0]);
+    }
+}
+
+#[test]
+fn a_level_that_was_refused_comes_with_the_next_change() {
+    let mut rig = Rig::new();
+    rig.run("a", 5, r#"{"nice": "5"}"#);
+    others_start(9, "s", 0);
+    // The second write, after the move.
+    let added = refused(1, || rig.enforcer().add_process("a", 9));
+    assert!(added.is_err());
+    rig.run("a", 5, r#"{"nice": "5"}"#);
+    assert_eq!(nice([9]), [5]);
+    rig.stop();
+    assert_eq!(nice([5, 9]), [0; 2]);
+}

@@ -113,7 +113,7 @@ impl Group {
     /// When the kernel refuses, or the group's cgroup is foreign: processes get there by their maker.
     pub fn take_in(&mut self, pid: i32, context: &mut Context) -> Result<()> {
         match &mut self.origin {
-            Origin::Own(_) => own::members::take_in(&self.common, pid, context),
+            Origin::Own(own) => own.take_in(&self.common, pid, context),
             Origin::Foreign => Err(EngineError::NoTarget {
                 target: self.common.name.as_ref().into(),
                 what: "group of Plimsoll's own",

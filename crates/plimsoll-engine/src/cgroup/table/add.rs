@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use plimsoll_cgroupfs::{CpuGroup, name};
 
@@ -70,6 +70,7 @@ impl Table {
         results: &mut Vec<Result<()>>,
         again: &mut Vec<(usize, New<'a>)>,
     ) {
+        self.put_back_removed(policies);
         let mut prepared: Vec<Result<New<'_>>> = Vec::with_capacity(policies.len());
         let mut names = HashSet::new();
         for policy in policies {
@@ -93,6 +94,25 @@ impl Table {
         }
     }
 
+    /// Puts back the rest of removed cgroups, such as the levels of their tasks, in whose places
+    /// there are others now: values of a removed cgroup are not the originals of another. Before any
+    /// change is planned, which may rest on such a level.
+    fn put_back_removed(&mut self, policies: &[&GroupPolicy]) {
+        let restores = self.context.journal.restores();
+        let is_removed = |group: &CpuGroup| {
+            let inode = restores.held(&folder_of(group)).inode;
+            inode.is_some() && group.clone().bound_to(inode).check_exists().is_err()
+        };
+        let paths = policies.iter().filter_map(|policy| path_of(policy).ok());
+        let groups = paths.map(|path| CpuGroup::at(&self.context.hierarchy, path));
+        let removed = groups.filter(is_removed);
+        let folders: Vec<PathBuf> = removed.map(|group| folder_of(&group)).collect();
+        if !folders.is_empty() {
+            self.left.retain(|folder| !folders.contains(folder));
+            put_back(&folders, &mut self.context, &mut UndoReport::default());
+        }
+    }
+
     /// Reads the files of a cgroup, and plans the writes.
     fn prepare_new<'a>(&mut self, policy: &'a GroupPolicy) -> Result<New<'a>> {
         let path = path_of(policy)?;
@@ -105,20 +125,13 @@ impl Table {
         give_controller(&group, &self.context.runtime)?;
         let yields = self.yields(policy);
         let folder = folder_of(&group);
-        let inode = self.context.journal.restores().held(&folder).inode;
-        if inode.is_some() && inode != group.inode() {
-            // Values of a removed cgroup are not the originals of this one.
-            self.left.remove(&folder);
-            let mut report = UndoReport::default();
-            put_back(
-                std::slice::from_ref(&folder),
-                &mut self.context,
-                &mut report,
-            );
-        }
         let was_left = self.left.contains(&folder);
         let restores = self.context.journal.restores();
         let known = restores.held(&folder);
+        if known.inode.is_some() {
+            // Another may have come since.
+            group.clone().bound_to(known.inode).check_exists()?;
+        }
         let mut prepared = Prepared::new(group, known, restores, &policy.knobs, yields)?;
         if let (false, Some(inode)) = (was_left, prepared.group.inode()) {
             prepared.entries.insert(0, Entry::Hold { folder, inode });

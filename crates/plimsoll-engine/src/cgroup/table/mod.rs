@@ -267,9 +267,8 @@ impl Table {
         Ok(())
     }
 
-    /// Puts back the foreign cgroups of an earlier owner whose shown path `is_meant`. Returns whether
-    /// there are any.
-    fn put_left_back(&mut self, is_meant: impl Fn(&str) -> bool, report: &mut UndoReport) -> bool {
+    /// Puts back the foreign cgroups of an earlier owner whose shown path `is_meant`.
+    fn put_left_back(&mut self, is_meant: impl Fn(&str) -> bool, report: &mut UndoReport) {
         let left = std::mem::take(&mut self.left).into_iter();
         let (folders, rest): (Vec<_>, Vec<_>) =
             left.partition(|folder| is_meant(&self.shown(folder)));
@@ -277,7 +276,6 @@ impl Table {
         self.put_back_with_refused(&folders, report);
         let undone = folders.iter().map(|folder| self.shown(folder));
         report.undone.extend(undone);
-        !folders.is_empty()
     }
 
     /// Puts foreign cgroups back, and those that the kernel has refused so far: it may take some
@@ -330,7 +328,9 @@ impl Table {
             own::undo(name, &mut self.context, &mut report);
             return Ok(report);
         }
-        if !self.groups.contains_key(name) && self.put_left_back(|left| left == name, &mut report) {
+        let is_left = self.left.iter().any(|folder| self.shown(folder) == name);
+        if is_left && !self.groups.contains_key(name) {
+            self.put_left_back(|left| left == name, &mut report);
             return Ok(report);
         }
         let group = self.groups.remove(name).ok_or_else(|| no_group(name))?;

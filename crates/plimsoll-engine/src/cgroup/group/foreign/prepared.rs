@@ -92,7 +92,7 @@ impl Prepared {
             let before = known.before(place.as_ref().unwrap_or(&folder), task, now);
             let restore = restores.tasks.get(&task);
             let last = restore.and_then(|restore| restore.last_of(&path));
-            if last != Some(nice.nice) {
+            if (last, now) != (Some(nice.nice), nice.nice) {
                 let level = Level { task, now, before };
                 all.extend(level.entries(nice.nice, &path));
             }

@@ -106,11 +106,7 @@ fn read_levels(
 }
 
 /// Moves a running process into a group, unless it is there.
-pub(in crate::cgroup::group) fn take_in(
-    common: &Common,
-    pid: i32,
-    context: &mut Context,
-) -> Result<()> {
+pub(super) fn take_in(common: &Common, pid: i32, context: &mut Context) -> Result<()> {
     let hierarchy = &context.hierarchy;
     let from = hierarchy.folders_of(pid)?;
     let own = common.layout.top.folders();

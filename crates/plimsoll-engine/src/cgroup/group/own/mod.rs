@@ -1,7 +1,7 @@
 //! Cgroups of a group that Plimsoll made, from their creation to their removal.
 
 mod adopt;
-pub(super) mod members;
+mod members;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -99,6 +99,14 @@ impl Own {
                 Err(error)
             }
         }
+    }
+
+    /// Moves a running process into the group, unless it is there.
+    pub fn take_in(&mut self, common: &Common, pid: i32, context: &mut Context) -> Result<()> {
+        let done = members::take_in(common, pid, context);
+        // The process may be there without its level.
+        self.are_levels_due |= done.is_err();
+        done
     }
 
     /// Replaces the knobs. Loops are not started.
