@@ -178,6 +178,10 @@ impl Planner<'_> {
     /// idle, and gives it the default when the mark is cleared.
     fn weigh(&mut self, wanted: &Wanted) -> Result<()> {
         let (weight, driven) = (wanted.weight, wanted.has_soft_cap);
+        let is_asked = wanted.idle.is_some() || weight.is_some() || driven;
+        if !is_asked && !self.knows_weight() {
+            return Ok(());
+        }
         if !self.group.has_idle() {
             let background = (wanted.idle == Some(true)).then_some(WEIGHT_BACKGROUND);
             return self.weigh_alone(background.or(weight), driven, false);
@@ -212,6 +216,12 @@ impl Planner<'_> {
             return Ok(());
         }
         self.weigh_alone(weight, false, is_idle)
+    }
+
+    /// Returns whether Plimsoll has written the idle mark or the weight.
+    fn knows_weight(&self) -> bool {
+        let is_weight = |name| matches!(name, "cpu.idle" | "cpu.weight" | "cpu.shares");
+        self.known.files.iter().map(name_of).any(is_weight)
     }
 
     /// Records the weight of a cgroup that is marked idle: the kernel forgets it, and it has to be

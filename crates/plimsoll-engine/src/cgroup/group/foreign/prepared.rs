@@ -146,7 +146,9 @@ impl Prepared {
 
     /// Notes that the change has succeeded.
     pub fn note_success(self, journal: &mut KeptJournal) {
-        journal.note(self.afterwards);
+        if !self.afterwards.is_empty() {
+            journal.note(self.afterwards);
+        }
         // A value that somebody writes from now on is an external change, also if it was ours once.
         let folder = folder_of(&self.group);
         let files = journal.restores().held(&folder).files.iter();
