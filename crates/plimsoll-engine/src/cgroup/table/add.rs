@@ -101,7 +101,8 @@ impl Table {
         let restores = self.context.journal.restores();
         let is_removed = |group: &CpuGroup| {
             let inode = restores.held(&folder_of(group)).inode;
-            inode.is_some() && group.clone().bound_to(inode).check_exists().is_err()
+            let found = group.clone().bound_to(inode).check_exists();
+            inode.is_some() && found.is_err_and(|error| error.is_gone())
         };
         let paths = policies.iter().filter_map(|policy| path_of(policy).ok());
         let groups = paths.map(|path| CpuGroup::at(&self.context.hierarchy, path));
