@@ -259,7 +259,8 @@ impl World {
         if let Some(Answer::Reloaded { .. }) = self.request(Request::Reload, None, next) {
             assert!(config < GOOD, "a mistake is not noticed");
             self.counts.reloads += 1;
-            if !self.is_half_done {
+            // An owner that polls cgroups may not know yet of what others have written.
+            if !self.is_half_done && !self.is_blind() {
                 self.kept
                     .values_mut()
                     .for_each(|kept| kept.is_respected = false);
