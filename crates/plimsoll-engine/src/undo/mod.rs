@@ -292,26 +292,20 @@ fn remove_tree(folder: &Path) -> std::io::Result<()> {
 ///
 /// # Errors
 /// When the journal cannot be read or removed.
-pub fn undo_journal(mut journal: Journal, report: &mut UndoReport) -> Result<()> {
-    let parsed = journal.read_valid()?;
-    let header = parsed.header.filter(|it| !it.is_of_another_boot());
-    let subject = header.map(|header| header.subject);
-    let (path, restores) = (journal.path().to_owned(), Restores::of(parsed.entries));
-    undo_groups(journal, report)?;
-    // Groups of our own are named by themselves.
-    if restores.has_more_than_own() && !os::exists(&path) {
-        report.undone.extend(subject);
-    }
+pub fn undo_journal(journal: Journal, report: &mut UndoReport) -> Result<()> {
+    let subject = undo_groups(journal, report)?;
+    report.undone.extend(subject);
     Ok(())
 }
 
 /// Undoes a whole journal and removes it. The journal stays for the next attempt while one of its
 /// groups still exists or the kernel refuses a value. A damaged journal is undone as far as it is
-/// valid, and set aside.
+/// valid, and set aside. Returns the journal's subject, if all is undone and anything else than
+/// groups of our own was, which are reported by name.
 ///
 /// # Errors
 /// When the journal cannot be read or removed.
-pub(crate) fn undo_groups(mut journal: Journal, report: &mut UndoReport) -> Result<()> {
+pub(crate) fn undo_groups(mut journal: Journal, report: &mut UndoReport) -> Result<Option<String>> {
     let parsed = journal.read_valid()?;
     if parsed
         .header
@@ -319,13 +313,13 @@ pub(crate) fn undo_groups(mut journal: Journal, report: &mut UndoReport) -> Resu
         .is_some_and(Header::is_of_another_boot)
     {
         // The objects of another boot are gone, and new ones may have their names.
-        return journal.finish();
+        return journal.finish().map(|()| None);
     }
     let restores = Restores::of(parsed.entries);
     let (undone, is_done) = undo_all(&restores, report);
     if !is_done {
         // If it cannot be noted, it is only undone again.
-        return journal.note(&undone);
+        return journal.note(&undone).map(|()| None);
     }
     if !parsed.damaged.is_empty() {
         let path = journal.path().to_owned();
@@ -336,9 +330,11 @@ pub(crate) fn undo_groups(mut journal: Journal, report: &mut UndoReport) -> Resu
             parsed.damaged.join("; "),
             aside.display()
         ));
-        return Ok(());
+        return Ok(None);
     }
-    journal.finish()
+    journal.finish()?;
+    let header = parsed.header.filter(|_| restores.has_more_than_own());
+    Ok(header.map(|header| header.subject))
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ const REFUSALS: [&str; 7] = [
     "would make it threaded",
     "is not kept from it",
     "a cgroup may have no more than the one around it",
-    // Of the file and of a request together.
+    // A request has the burst, and the file the quota.
     "refuses a burst above the quota",
 ];
 

@@ -166,9 +166,9 @@ impl Prepared {
     /// Notes that the change has failed: the journal is to say of each file that holds its value of
     /// before what it said before.
     pub fn note_failure(&self, journal: &mut KeptJournal) {
+        let differences = self.change.differences();
         let mut noted = Vec::new();
         for path in &self.change.files {
-            let differences = self.change.differences();
             let before = differences.iter().find(|(it, _)| it == path);
             let is_as_before = before.is_none_or(|(_, before)| {
                 let now = read_text(path);
