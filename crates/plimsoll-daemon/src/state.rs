@@ -5,8 +5,9 @@
 
 use std::path::PathBuf;
 
+use plimsoll_engine::enforcer::EnforcerKind;
 use plimsoll_engine::knobs::Knobs;
-use plimsoll_engine::sample::{EnforcerKind, HeadroomSample, Sample, SchedulerSample};
+use plimsoll_engine::sample::{HeadroomSample, Sample, SchedulerSample};
 use serde::{Deserialize, Serialize};
 
 /// Everything at one moment.

@@ -1,14 +1,16 @@
 //! Translates knobs into writes to kernel files.
 //!
 //! ```text
-//! GroupPolicy (knobs) → Plan (which mechanism, what loss) → Enforcer
+//! Knobs → Plan (which mechanism, what loss) → Action → Enforcer
 //! ```
 //!
 //! Undo is part of apply: before a knob of the system is changed, its old value is in the journal.
 
+pub mod action;
 mod bandwidth_slice;
 pub mod cgroup;
 mod control;
+pub mod enforcer;
 mod error;
 pub mod group_policy;
 pub mod host;

@@ -5,6 +5,15 @@ use std::path::PathBuf;
 use plimsoll_cgroupfs::CpuStat;
 use serde::{Deserialize, Serialize};
 
+/// State that all groups share.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct MachineSample {
+    /// State of the headroom controller.
+    pub headroom: Option<HeadroomSample>,
+    /// State of the BPF scheduler, if groups are enforced by one.
+    pub scheduler: Option<SchedulerSample>,
+}
+
 /// CPU usage of a group and the state of its limits.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
@@ -40,6 +49,9 @@ pub struct Sample {
     /// External changes of kernel files since the last write by Plimsoll, a line each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub foreign_changes: Vec<String>,
+    /// Accepted knobs that are not in force at present, for people.
+    #[serde(skip)]
+    pub problem: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -209,15 +221,4 @@ pub struct SchedulerSample {
     /// File with the kernel's dump of that exit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dump: Option<PathBuf>,
-}
-
-/// Kernel interface of an enforcer.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum EnforcerKind {
-    /// Control groups of the stock kernel.
-    #[default]
-    Cgroup,
-    /// BPF scheduler, with control groups for the functions that it leaves to them.
-    SchedExt,
 }

@@ -3,13 +3,14 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
 use plimsoll_cgroupfs::simulated::{self, Kernel, Write};
 use plimsoll_cgroupfs::{Hierarchy, Version};
-use plimsoll_engine::cgroup::{CgroupEnforcer, Enforcer as _};
+use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::undo;
@@ -153,7 +154,7 @@ fn tasks_of_a_recreated_cgroup_keep_their_level() {
         rig.start();
         match knobs {
             Some(knobs) => rig.put("/s", knobs),
-            None => drop(rig.enforcer().finish_adoption(&|_| false)),
+            None => drop(rig.enforcer().finish_adoption(&BTreeSet::new())),
         }
         assert_eq!(nice([9]), [during]);
         rig.stop();
@@ -259,7 +260,8 @@ fn a_value_of_others_after_an_undo_that_left_something_is_put_back() {
         others_write("d/cpu.weight", "300");
         rig.start();
         rig.put("/d", r#"{"weight": "60"}"#);
-        rig.enforcer().finish_adoption(&|name| name == "/d");
+        rig.enforcer()
+            .finish_adoption(&BTreeSet::from(["/d".to_owned()]));
         rig.remove("/d");
         assert_eq!(text("d/cpu.weight"), weight("300"), "{after}");
     }
@@ -313,7 +315,7 @@ fn a_value_is_ours_though_the_journal_was_rewritten_before_it_was_accepted() {
     let many = r#"{"quota": "60ms/100ms", "weight": "50", "class": "normal", "nice": "5"}"#;
     all.extend((0..1_000).map(|group| foreign(&format!("/x{group}"), many)));
     all.push(foreign("/p", r#"{"quota": "80ms/100ms"}"#));
-    let done = rig.enforcer().put_all(&all);
+    let done = rig.enforcer().put_all(&all.iter().collect::<Vec<_>>());
     assert!(done.iter().all(Result::is_ok));
     assert_eq!(text("p/c/cpu.cfs_quota_us").as_deref(), Some("60000"));
     rig.remove("/p/c");
@@ -398,7 +400,9 @@ fn a_refused_value_is_known_to_the_next_group_beside_a_recreated_cgroup() {
         foreign("/p/c", r#"{"quota": "10ms/100ms"}"#),
         foreign("/d", r#"{"weight": "60"}"#),
     ];
-    let done = rig.enforcer().put_all(&quota_and_weight);
+    let done = rig
+        .enforcer()
+        .put_all(&quota_and_weight.iter().collect::<Vec<_>>());
     assert!(done.iter().all(Result::is_ok));
     rig.stop();
     assert_eq!(quota().as_deref(), Some("50000"));
@@ -419,7 +423,7 @@ fn tasks_that_others_moved_out_of_a_removed_cgroup_keep_the_level_of_their_new_g
         });
         rig.start();
         let all = names.map(|name| foreign(name, r#"{"nice": "5"}"#));
-        let done = rig.enforcer().put_all(&all);
+        let done = rig.enforcer().put_all(&all.iter().collect::<Vec<_>>());
         assert!(done.iter().all(Result::is_ok));
         assert_eq!(nice([5]), [5]);
         rig.stop();

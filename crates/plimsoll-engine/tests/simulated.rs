@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use plimsoll_cgroupfs::simulated::{self, Kernel};
 use plimsoll_cgroupfs::{CpuGroup, Hierarchy, Version};
-use plimsoll_engine::cgroup::{CgroupEnforcer, Enforcer as _, check_place};
+use plimsoll_engine::cgroup::{CgroupEnforcer, check_place};
 use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::knobs::{Demand, Headroom};
 use plimsoll_engine::machine_policy::MachinePolicy;

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use plimsoll_cgroupfs::name::printable;
-use plimsoll_engine::sample::EnforcerKind;
+use plimsoll_engine::enforcer::EnforcerKind;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};

@@ -27,7 +27,7 @@ impl Service {
         let found = self
             .enforcement
             .enforcer()
-            .stock_mut()
+            .stock()
             .audit(name)
             .unwrap_or_default();
         self.notices.counters.foreign_changes += found.len() as u64;

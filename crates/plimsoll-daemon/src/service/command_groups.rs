@@ -159,11 +159,7 @@ impl Service {
         if self.is_member(name, pid) {
             return Ok(());
         }
-        let added = self
-            .enforcement
-            .enforcer()
-            .stock_mut()
-            .add_process(name, pid);
+        let added = self.enforcement.enforcer().stock().add_process(name, pid);
         match added {
             Err(_) if tasks::is_gone(pid) => Ok(()),
             added => added,
@@ -193,11 +189,7 @@ impl Service {
                 break;
             }
             for child in outside {
-                let added = self
-                    .enforcement
-                    .enforcer()
-                    .stock_mut()
-                    .add_process(name, child);
+                let added = self.enforcement.enforcer().stock().add_process(name, child);
                 if let Err(error) = added
                     && !tasks::is_gone(child)
                 {

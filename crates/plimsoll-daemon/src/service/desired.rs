@@ -1,9 +1,9 @@
 //! Desired state of one group, and the demand of all groups together.
 
+use plimsoll_engine::enforcer::EnforcerKind;
 use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::knobs::{BandwidthSlice, Burst, Class, Demand, Knobs};
 use plimsoll_engine::machine_policy::MachinePolicy;
-use plimsoll_engine::sample::EnforcerKind;
 
 use crate::state::Origin;
 

@@ -1,6 +1,7 @@
 //! Events of cgroups.
 
 use plimsoll_cgroupfs::{name::path_of, os};
+use plimsoll_engine::action::Action;
 use plimsoll_engine::own_groups;
 
 use super::Service;
@@ -86,7 +87,7 @@ impl Service {
             let shown = self.enforcement.enforcer().stock().shown_path(name);
             if shown.is_ok_and(|shown| shown == place) {
                 // Undoes the rest of the group, such as nice levels.
-                let _ = self.enforcement.enforcer().remove(name);
+                let _ = self.enforcement.make(Action::Remove(name.to_owned()));
                 self.table.removed(name);
                 self.table.mark_pending(name);
                 let text = format!("{path}: was removed by another process; it is made again");

@@ -12,6 +12,7 @@
 //! | `run.rs` | event loop, housekeeping and end |
 //! | `follow_cgroups.rs` | events of cgroups |
 //! | `sources.rs` | desired state, merged from file and clients |
+//! | `decision.rs` | decision about one group, pure |
 //! | `reconcile.rs` | makes the applied state equal the desired one |
 //! | `audit.rs` | kernel files that other processes wrote |
 //! | `command_groups.rs` | groups of commands across restart and reload |
@@ -25,6 +26,7 @@ mod audit;
 mod command;
 mod command_groups;
 mod composition;
+mod decision;
 mod desired;
 mod follow_cgroups;
 mod handle;

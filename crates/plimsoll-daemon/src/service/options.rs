@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_cgroupfs::Hierarchy;
-use plimsoll_engine::cgroup::Enforcer;
+use plimsoll_engine::enforcer::{Enforcer, EnforcerKind};
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::undo::UndoReport;
 
@@ -22,6 +22,7 @@ pub const LINGER: Duration = Duration::from_secs(2);
 
 pub struct Enforcing {
     pub enforcer: Box<dyn Enforcer>,
+    pub kind: EnforcerKind,
     /// The BPF scheduler enforces groups whose client has no choice; else stock knobs do.
     pub is_scheduled: bool,
     /// Undo of changes that earlier processes left behind.

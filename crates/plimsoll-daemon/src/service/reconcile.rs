@@ -1,11 +1,13 @@
 //! Reconcile: makes the applied state of groups equal the desired one.
 
 use plimsoll_cgroupfs::{name::path_of, os};
+use plimsoll_engine::action::Action;
 use plimsoll_engine::knobs::{BandwidthSlice, Knobs};
 use plimsoll_engine::undo::UndoReport;
 use plimsoll_engine::{EngineError, Result};
 
 use super::Service;
+use super::decision::{Decision, decide};
 use super::desired::{self, Desired};
 use super::members::members_of_groups;
 
@@ -54,7 +56,8 @@ impl Service {
         if let Some(set) = self.enforcement.set_machine(policy) {
             if policy.demand.has_headroom() != had_headroom {
                 let enforcement = &self.enforcement;
-                self.table.doubt_all(|desired| enforcement.yields(desired));
+                self.table
+                    .doubt_all(|desired| enforcement.planner().yields(desired));
             }
             set?;
             self.notices.note_problem("machine", None);
@@ -72,39 +75,41 @@ impl Service {
     }
 
     fn reconcile_chunk(&mut self, names: &[String]) {
-        let mut policies = Vec::new();
-        let mut losses = Vec::new();
+        let (mut removals, mut puts) = (Vec::new(), Vec::new());
         for name in names {
-            let Some(entry) = self.table.get(name) else {
-                continue;
-            };
-            let Some(desired) = &entry.desired else {
-                self.take_away(name);
-                continue;
-            };
-            match self.enforcement.plan(desired, self.table.demand()) {
-                Err(error) => self.note_failure(name, &error),
-                Ok(planned) => {
-                    let knobs = desired::with_burst(planned.knobs, self.burst_enabled());
-                    if entry.applied.as_ref() == Some(&knobs) && !entry.is_doubtful {
-                        self.table.applied(name, knobs, planned.loss);
-                        continue;
-                    }
-                    policies.push(desired.policy(name, knobs));
-                    losses.push(planned.loss);
-                }
+            match self.decide(name) {
+                None => (),
+                Some(Decision::InForce { knobs, loss }) => self.table.applied(name, knobs, loss),
+                Some(Decision::Refuse(error)) => self.note_failure(name, &error),
+                Some(Decision::Act { action, loss }) => match action {
+                    Action::Put(_) => puts.push((action, loss)),
+                    _ => removals.push((action, loss)),
+                },
             }
         }
-        if policies.is_empty() {
+        // First the removals: a cgroup can have a limit only within those around it.
+        let (actions, losses): (Vec<Action>, Vec<_>) = removals.into_iter().chain(puts).unzip();
+        if actions.is_empty() {
             return;
         }
-        let results = self.enforcement.enforcer().put_all(&policies);
-        for ((policy, loss), result) in policies.into_iter().zip(losses).zip(results) {
-            match result {
-                Ok(()) => self.note_applied(&policy.name, policy.knobs, loss),
-                Err(error) => self.note_failure(&policy.name, &error),
+        let done = self.enforcement.enforcer().apply(&actions);
+        for ((action, loss), done) in actions.into_iter().zip(losses).zip(done) {
+            match (action, done) {
+                (Action::Put(group), Ok(_)) => self.note_applied(&group.name, group.knobs, loss),
+                (Action::Put(group), Err(error)) => self.note_failure(&group.name, &error),
+                (Action::Remove(name), done) => drop(self.note_removed(&name, done)),
+                // Not about a group.
+                _ => (),
             }
         }
+    }
+
+    /// `None`: there is no such group.
+    fn decide(&self, name: &str) -> Option<Decision> {
+        let entry = self.table.get(name)?;
+        let (planner, demand) = (self.enforcement.planner(), self.table.demand());
+        let planned = entry.desired.as_ref().map(|it| planner.plan(it, demand));
+        Some(decide(name, entry, planned, self.burst_enabled()))
     }
 
     /// Notes a success, and moves the group's noted processes into it. If that fails, the group is
@@ -148,18 +153,24 @@ impl Service {
 
     /// Undoes the changes of an earlier owner that no group needs any more.
     pub(super) fn finish_adoption(&mut self) -> UndoReport {
-        let (table, requests) = (&self.table, &self.requests);
-        let is_wanted =
-            |name: &str| table.desired(name).is_some() || requests.is_earlier_name(name);
-        self.enforcement.finish_adoption(&is_wanted)
+        let entries = self.table.entries();
+        let desired = entries.filter(|(_, entry)| entry.desired.is_some());
+        let desired = desired.map(|(name, _)| name.clone());
+        let earlier = self.requests.earlier_names().map(str::to_owned);
+        let wanted = desired.chain(earlier).collect();
+        self.enforcement.finish_adoption(wanted)
     }
 
     /// Undoes the changes of a group that is not desired any more.
     pub(super) fn take_away(&mut self, name: &str) -> UndoReport {
-        let mut report = UndoReport::default();
         // Also of a group that failed to apply: an earlier owner may have left it limited.
-        let removed = self.enforcement.enforcer().remove(name);
-        match removed {
+        let done = self.enforcement.make(Action::Remove(name.to_owned()));
+        self.note_removed(name, done)
+    }
+
+    fn note_removed(&mut self, name: &str, done: Result<UndoReport>) -> UndoReport {
+        let mut report = UndoReport::default();
+        match done {
             Ok(undone) => {
                 report = undone;
                 self.notices

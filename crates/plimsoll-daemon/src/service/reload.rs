@@ -1,5 +1,7 @@
 //! Reload: another configuration in the place of the present one.
 
+use plimsoll_engine::action::Action;
+
 use super::Service;
 use crate::config::{Config, EnforcerWanted};
 
@@ -80,6 +82,7 @@ impl Service {
             }
             let desired = self.desired_of_rule(rule);
             self.enforcement
+                .planner()
                 .check(&desired)
                 .map_err(|error| format!("{file}: group `{}`: {error}", rule.name))?;
         }
@@ -105,7 +108,7 @@ impl Service {
     }
 
     fn install(&mut self, wanted: EnforcerWanted) -> Result<(), String> {
-        self.enforcement.enforcer().leave();
+        self.enforcement.undo(Action::LeaveAll);
         self.table.forget_applied();
         let left_behind = self.enforcement.replace(wanted);
         let left_behind = left_behind.map_err(|error| error.to_string())?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use nix::time::{ClockId, clock_gettime};
 use plimsoll_cgroupfs::name;
 use plimsoll_engine::knobs::{Class, Knobs};
-use plimsoll_engine::sample::Sample;
+use plimsoll_engine::sample::{MachineSample, Sample};
 
 use super::Service;
 use super::desired::Desired;
@@ -17,10 +17,19 @@ use crate::state::{Daemon, Group, Machine, State};
 /// Groups that are read under one lock of the enforcer, for which the control loop waits.
 const CHUNK: usize = 16;
 
+/// Extent of a report on groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Detail {
+    Brief,
+    /// With the plan of each group and the counts of each CPU.
+    Full,
+    /// Also with the usage rates of tasks.
+    WithTasks,
+}
+
 struct Seen {
     sample: Option<Sample>,
     shown: Option<PathBuf>,
-    problem: Option<String>,
 }
 
 fn usec(duration: Duration) -> u64 {
@@ -41,18 +50,17 @@ fn resident_bytes() -> u64 {
 }
 
 impl Service {
-    /// The state of all groups, or of those named. `details`: with the plan of each group and
-    /// the counts of each CPU.
-    pub(super) fn state(&mut self, only: Option<&[String]>, details: bool) -> State {
+    /// The state of all groups, or of those named.
+    pub(super) fn state(&mut self, only: Option<&[String]>, detail: Detail) -> State {
         let names: Vec<String> = match only {
             Some(names) => names.to_vec(),
             None => self.table.entries().map(|(name, _)| name.clone()).collect(),
         };
-        let groups = self.groups(&names, details);
-        let (headroom, scheduler) = {
-            let enforcer = self.enforcement.enforcer();
-            (enforcer.headroom(), enforcer.scheduler())
-        };
+        let groups = self.groups(&names, detail);
+        let MachineSample {
+            headroom,
+            scheduler,
+        } = self.enforcement.enforcer().sample_machine();
         State {
             daemon: self.daemon(),
             machine: self.machine(),
@@ -64,7 +72,7 @@ impl Service {
 
     /// The service's own state, for people who debug it.
     pub(super) fn debug_text(&mut self) -> String {
-        let state = self.state(Some(&[]), true);
+        let state = self.state(Some(&[]), Detail::Full);
         let mut text = format!(
             "groups {}, cgroups {}, demanded headroom {}\n",
             self.table.len(),
@@ -80,41 +88,40 @@ impl Service {
         text
     }
 
-    pub(super) fn groups(&self, names: &[String], details: bool) -> Vec<Group> {
+    pub(super) fn groups(&self, names: &[String], detail: Detail) -> Vec<Group> {
+        let with_tasks = detail == Detail::WithTasks;
         let mut groups = Vec::with_capacity(names.len());
         for chunk in names.chunks(CHUNK) {
             let seen: Vec<Seen> = {
-                let enforcer = self.enforcement.enforcer();
+                let mut enforcer = self.enforcement.enforcer();
                 let see = |name: &String| {
                     let applied = self.table.is_applied(name);
+                    let mut sample = || enforcer.sample(name, with_tasks).ok();
                     Seen {
-                        sample: applied.then(|| enforcer.sample(name).ok()).flatten(),
+                        sample: applied.then(&mut sample).flatten(),
                         shown: enforcer.stock().shown_path(name).ok(),
-                        problem: enforcer.problem(name),
                     }
                 };
                 chunk.iter().map(see).collect()
             };
             for (name, seen) in chunk.iter().zip(seen) {
                 if let Some(entry) = self.table.get(name) {
-                    groups.extend(self.group(name, entry, seen, details));
+                    groups.extend(self.group(name, entry, seen, detail));
                 }
             }
         }
         groups
     }
 
-    fn group(&self, name: &str, entry: &Entry, seen: Seen, details: bool) -> Option<Group> {
-        let Seen {
-            sample,
-            shown,
-            problem,
-        } = seen;
+    fn group(&self, name: &str, entry: &Entry, seen: Seen, detail: Detail) -> Option<Group> {
+        let Seen { sample, shown } = seen;
+        let details = detail != Detail::Brief;
         let desired = entry.desired.as_ref()?;
         let cgroup = match desired.is_foreign() {
             true => name.to_owned(),
             false => shown.map(name::text_of).unwrap_or_default(),
         };
+        let problem = sample.as_ref().and_then(|sample| sample.problem.clone());
         let sample = sample.map(|mut sample| {
             if let (Some(batch), false) = (&mut sample.batch, details) {
                 batch.cpus = Vec::new();
@@ -148,7 +155,10 @@ impl Service {
         };
         let demand = self.table.demand();
         let mut knobs = match desired.is_batch() {
-            true => self.enforcement.in_force(desired, applied, demand),
+            true => self
+                .enforcement
+                .planner()
+                .in_force(desired, applied, demand),
             false => applied.clone(),
         };
         if !self.burst_enabled() {
@@ -161,7 +171,7 @@ impl Service {
     /// The headroom in force, for people.
     fn demanded(&self) -> String {
         let demand = self.table.demand();
-        match demand.in_force(self.enforcement.nr_cpus()) {
+        match demand.in_force(self.enforcement.planner().nr_cpus()) {
             None => "none".into(),
             Some(headroom) => format!("{headroom} with tolerance {}", demand.tolerance()),
         }
@@ -172,7 +182,11 @@ impl Service {
             best_effort: true,
             ..desired.clone()
         };
-        let planned = self.enforcement.plan(&desired, self.table.demand()).ok()?;
+        let planned = self
+            .enforcement
+            .planner()
+            .plan(&desired, self.table.demand())
+            .ok()?;
         Some(shown(&planned.plan, name))
     }
 
@@ -182,7 +196,7 @@ impl Service {
             version: env!("CARGO_PKG_VERSION").into(),
             uptime_usec: usec(self.lifetime.uptime()),
             config: self.file.path().to_owned(),
-            enforcer: self.enforcement.enforcer().kind(),
+            enforcer: self.enforcement.planner().kind(),
             enforce: self.config().enforce,
             burst_off: !self.burst_enabled(),
             unmatched: self.unmatched(),
@@ -212,7 +226,7 @@ impl Service {
         self.usage.add_batch(batch);
         Machine {
             at_usec: clock_usec(ClockId::CLOCK_MONOTONIC),
-            nr_cpus: self.enforcement.nr_cpus(),
+            nr_cpus: self.enforcement.planner().nr_cpus(),
             busy_usec: self.usage.busy_usec(),
             batch_usec: self.usage.batch_usec(),
         }
@@ -226,9 +240,9 @@ impl Service {
         let names: Vec<&String> = batch.map(|(name, _)| name).collect();
         let mut usage_usec = BTreeMap::new();
         for chunk in names.chunks(CHUNK) {
-            let enforcer = self.enforcement.enforcer();
-            let read =
-                |name: &&String| Some(((*name).clone(), enforcer.stock().usage_usec(name).ok()?));
+            let mut enforcer = self.enforcement.enforcer();
+            let stock = enforcer.stock();
+            let read = |name: &&String| Some(((*name).clone(), stock.usage_usec(name).ok()?));
             usage_usec.extend(chunk.iter().filter_map(read));
         }
         usage_usec

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use plimsoll_cgroupfs::os;
+use plimsoll_engine::action::Action;
 use plimsoll_engine::host::nr_cpus_online;
 use plimsoll_engine::undo::UndoReport;
 
 use super::Service;
 use super::handle::Message;
 use super::parts::GuardSwitch;
+use super::report::Detail;
 
 /// Time for which the end waits for a guard that is being attached.
 const ATTACH_MAX: Duration = Duration::from_secs(5);
@@ -89,7 +91,7 @@ impl Service {
                     let _ = reply.send(answer);
                 }
                 Message::State { reply } => {
-                    let state = self.state(None, false);
+                    let state = self.state(None, Detail::Brief);
                     let _ = reply.send(state);
                 }
                 Message::Reload => {
@@ -125,8 +127,9 @@ impl Service {
             self.enforcement.starter().attach_guard(take);
         }
         // The plan of a group of the scheduler does not check that the host allows the tuning.
-        let is_wanted =
-            is_of_fair_class && self.table.wants_tuning() && self.enforcement.may_tune_host();
+        let is_wanted = is_of_fair_class
+            && self.table.wants_tuning()
+            && self.enforcement.planner().may_tune_host();
         self.fair.tuning.follow(is_wanted, &mut self.notices);
     }
 
@@ -176,7 +179,7 @@ impl Service {
         if self.lifetime.leaves_groups() && self.table.len() > 0 {
             return tuning;
         }
-        let mut report = self.enforcement.enforcer().undo();
+        let mut report = self.enforcement.undo(Action::UndoAll);
         self.notices.log_undo_problems(&report);
         report.extend(tuning);
         report

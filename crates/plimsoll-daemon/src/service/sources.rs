@@ -53,7 +53,7 @@ impl Service {
         if let Some(set) = own {
             desired.knobs = desired.knobs.overlaid(&set.knobs);
             desired.best_effort |= set.best_effort;
-            desired.is_scheduled = self.enforcement.schedules(set.is_scheduled);
+            desired.is_scheduled = self.enforcement.planner().schedules(set.is_scheduled);
             desired.origin = Origin::CommandLine;
         }
         Some(desired)
@@ -69,7 +69,7 @@ impl Service {
             knobs,
             subject: String::new(),
             best_effort: false,
-            is_scheduled: self.enforcement.is_scheduled(),
+            is_scheduled: self.enforcement.planner().is_scheduled(),
             overlap: None,
         }
     }
@@ -87,7 +87,7 @@ impl Service {
 
     pub(super) fn desired_of_command(&self, name: &str, command: &Command) -> Desired {
         Desired {
-            is_scheduled: self.enforcement.schedules(command.is_scheduled),
+            is_scheduled: self.enforcement.planner().schedules(command.is_scheduled),
             ..command.desired(name)
         }
     }

@@ -4,10 +4,10 @@ use plimsoll_cgroupfs::CpuStat;
 use plimsoll_daemon::state::{
     Counters, Daemon, Group, GuardCounts, GuardState, Histogram, Machine, Origin, State,
 };
+use plimsoll_engine::enforcer::EnforcerKind;
 use plimsoll_engine::knobs::{Class, Knobs};
 use plimsoll_engine::sample::{
-    BatchCounts, BatchSample, EnforcerKind, HeadroomSample, PerTaskSample, Sample, SchedulerSample,
-    SoftCapSample,
+    BatchCounts, BatchSample, HeadroomSample, PerTaskSample, Sample, SchedulerSample, SoftCapSample,
 };
 
 /// Health of the daemon that a state shows.

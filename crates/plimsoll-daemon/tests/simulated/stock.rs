@@ -11,6 +11,7 @@ use plimsoll_daemon::log::Log;
 use plimsoll_daemon::service::{Enforcing, Options, Starter, TakeGuard};
 use plimsoll_engine::Result;
 use plimsoll_engine::cgroup::CgroupEnforcer;
+use plimsoll_engine::enforcer::EnforcerKind;
 use plimsoll_engine::runtime::RuntimeFolder;
 
 pub const RUNTIME: &str = "/simulated/run/plimsoll";
@@ -31,6 +32,7 @@ impl Starter for Stock {
         let (enforcer, left_behind) = CgroupEnforcer::adopting(&self.hierarchy, &self.runtime)?;
         Ok(Enforcing {
             enforcer: Box::new(enforcer),
+            kind: EnforcerKind::Cgroup,
             is_scheduled: false,
             left_behind,
             after_adoption: None,

@@ -1,5 +1,6 @@
-//! The interface of enforcers, and the enforcer for stock kernels.
+//! The enforcer for stock kernels.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -7,6 +8,7 @@ use std::time::Instant;
 use plimsoll_cgroupfs::{CpuGroup, Hierarchy, threads_below};
 
 use super::table::Table;
+use crate::action::Action;
 use crate::bandwidth_slice::MachineSlice;
 use crate::control::headroom::HeadroomControl;
 use crate::control::task_rates::TaskMeter;
@@ -15,84 +17,8 @@ use crate::group_policy::GroupPolicy;
 use crate::knobs::Knobs;
 use crate::machine_policy::MachinePolicy;
 use crate::runtime::RuntimeFolder;
-use crate::sample::{EnforcerKind, HeadroomSample, Sample, SchedulerSample, TaskRates};
+use crate::sample::{HeadroomSample, Sample, TaskRates};
 use crate::undo::UndoReport;
-
-/// Backend that enforces knobs through one kernel interface.
-///
-/// Whatever the interface, a group's cgroups are those of a [`CgroupEnforcer`].
-pub trait Enforcer: Send {
-    /// Returns the enforcer of the groups' cgroups.
-    fn stock(&self) -> &CgroupEnforcer;
-
-    fn stock_mut(&mut self) -> &mut CgroupEnforcer;
-
-    fn kind(&self) -> EnforcerKind {
-        EnforcerKind::Cgroup
-    }
-
-    /// Puts groups into force with their knobs, which the plan found enforceable: new ones, those
-    /// that an earlier owner has left, and present ones, where values that others have written since
-    /// are overwritten. Each succeeds or fails by itself. Nothing is left of a new one that fails;
-    /// another one stays as it was, as far as the kernel lets it.
-    fn put_all(&mut self, groups: &[GroupPolicy]) -> Vec<Result<()>>;
-
-    /// Undoes all changes made for one group, and forgets the group.
-    ///
-    /// # Errors
-    /// When there is no such group.
-    fn remove(&mut self, name: &str) -> Result<UndoReport>;
-
-    /// Sets the policy of the whole machine, again if it is the same as before: values that others
-    /// have set since are overwritten. A bandwidth slice that is not asked for any more is put
-    /// back.
-    ///
-    /// # Errors
-    /// When the kernel or this process's rights do not allow it. The demand of headroom holds
-    /// nevertheless where only the bandwidth slice was refused.
-    fn set_machine(&mut self, policy: &MachinePolicy) -> Result<()>;
-
-    /// Undoes groups of an earlier owner that were not taken over and that are not wanted. Called
-    /// after all present groups have been added. A wanted one, which could not be added, stays
-    /// limited as it was left, until it is added or removed.
-    fn finish_adoption(&mut self, is_wanted: &dyn Fn(&str) -> bool) -> UndoReport;
-
-    /// Does the work due by `now`. Returns the time of the next call; `None`: no work is pending.
-    ///
-    /// # Errors
-    /// When a group can no longer be controlled; it stays limited.
-    fn tick(&mut self, now: Instant) -> Result<Option<Instant>>;
-
-    /// Returns messages for users since the last call, one line each.
-    fn take_messages(&mut self) -> Vec<String> {
-        Vec::new()
-    }
-
-    /// Describes accepted knobs of a group that are not in force at present.
-    fn problem(&self, _name: &str) -> Option<String> {
-        None
-    }
-
-    fn sample(&self, name: &str) -> Result<Sample>;
-
-    /// Measures the usage rates of a group's tasks; `None`: the group has no cap. Costs some
-    /// milliseconds for a group with many tasks.
-    fn task_rates(&mut self, name: &str) -> Result<Option<TaskRates>>;
-
-    /// Returns the state of the headroom controller, which all groups share.
-    fn headroom(&self) -> Option<HeadroomSample>;
-
-    /// Returns the state of the BPF scheduler, if groups are enforced by one.
-    fn scheduler(&self) -> Option<SchedulerSample> {
-        None
-    }
-
-    fn undo(&mut self) -> UndoReport;
-
-    /// Lets go of all groups, which stay limited as they are, for another enforcer of this process
-    /// to adopt. Afterwards this one has none.
-    fn leave(&mut self);
-}
 
 /// Enforcer through control groups, version 1 or 2.
 ///
@@ -120,13 +46,13 @@ impl CgroupEnforcer {
         runtime: &RuntimeFolder,
     ) -> Result<(Self, UndoReport)> {
         let (mut enforcer, mut report) = Self::adopting(hierarchy, runtime)?;
-        report.extend(enforcer.finish_adoption(&|_| false));
+        report.extend(enforcer.finish_adoption(&BTreeSet::new()));
         Ok((enforcer, report))
     }
 
     /// Creates an enforcer as [`Self::start`] does, but takes over groups of an earlier owner when
     /// they are added: they stay limited as they are, and only differences are written. The others
-    /// are undone by [`Enforcer::finish_adoption`].
+    /// are undone by [`Action::FinishAdoption`].
     ///
     /// # Errors
     /// When there is no permission; the error names a remedy.
@@ -155,13 +81,34 @@ impl CgroupEnforcer {
         self.table.knows(name)
     }
 
-    /// Puts one group into force, as [`Enforcer::put_all`] does many.
+    /// Puts one group into force, as [`Action::Put`] does.
     ///
     /// # Errors
     /// When the kernel refuses.
     pub fn put(&mut self, group: &GroupPolicy) -> Result<()> {
-        let done = self.put_all(std::slice::from_ref(group));
-        done.into_iter().collect()
+        self.put_all(&[group]).into_iter().collect()
+    }
+
+    /// Puts groups into force all at once, as [`Action::Put`] does one. Each succeeds or fails by
+    /// itself.
+    pub fn put_all(&mut self, groups: &[&GroupPolicy]) -> Vec<Result<()>> {
+        self.table.put_all(groups)
+    }
+
+    /// Makes one change.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or there is no such group.
+    pub(crate) fn make(&mut self, action: &Action) -> Result<UndoReport> {
+        match action {
+            Action::SetMachine(policy) => self.set_machine(policy)?,
+            Action::Put(group) => self.put(group)?,
+            Action::Remove(name) => return self.remove(name),
+            Action::FinishAdoption { wanted } => return Ok(self.finish_adoption(wanted)),
+            Action::UndoAll => return Ok(self.undo()),
+            Action::LeaveAll => self.leave(),
+        }
+        Ok(UndoReport::default())
     }
 
     /// Moves a running process into a group. The process and its future children stay there until
@@ -188,13 +135,13 @@ impl CgroupEnforcer {
         self.table.audit(name)
     }
 
-    /// Returns the CPU time that a group has used so far; much cheaper than [`Enforcer::sample`].
+    /// Returns the CPU time that a group has used so far; much cheaper than [`Self::sample`].
     pub fn usage_usec(&self, name: &str) -> Result<u64> {
         self.table.get(name)?.usage_usec()
     }
 
     /// Returns the headroom control of stock knobs, for a thread that must not wait for changes of
-    /// groups. [`Enforcer::tick`] runs it, too.
+    /// groups. [`Self::tick`] runs it, too.
     pub fn headroom_control(&self) -> HeadroomControl {
         self.table.context.headroom.clone()
     }
@@ -208,49 +155,25 @@ impl CgroupEnforcer {
     pub fn knobs(&self, name: &str) -> Result<&Knobs> {
         Ok(self.table.get(name)?.knobs())
     }
-}
 
-impl Enforcer for CgroupEnforcer {
-    fn stock(&self) -> &CgroupEnforcer {
-        self
-    }
-
-    fn stock_mut(&mut self) -> &mut CgroupEnforcer {
-        self
-    }
-
-    fn put_all(&mut self, groups: &[GroupPolicy]) -> Vec<Result<()>> {
-        self.table.put_all(groups)
-    }
-
-    fn remove(&mut self, name: &str) -> Result<UndoReport> {
-        self.task_meter.forget(name);
-        self.table.remove(name)
-    }
-
-    fn set_machine(&mut self, policy: &MachinePolicy) -> Result<()> {
-        let before = std::mem::replace(&mut self.machine, *policy);
-        let context = &mut self.table.context;
-        context.has_demand = policy.demand.has_headroom();
-        context.headroom.set_demand(policy.demand);
-        let slice = policy.bandwidth_slice;
-        if slice == before.bandwidth_slice && policy.demand != before.demand {
-            // The call is not about the slice: a value that somebody else has set since stays.
-            return Ok(());
-        }
-        self.slice.set(slice, &context.hierarchy, &context.runtime)
-    }
-
-    fn finish_adoption(&mut self, is_wanted: &dyn Fn(&str) -> bool) -> UndoReport {
-        self.table.finish_adoption(is_wanted)
-    }
-
-    fn tick(&mut self, now: Instant) -> Result<Option<Instant>> {
+    /// Does the work due by `now`. Returns the time of the next call; `None`: no work is pending.
+    ///
+    /// # Errors
+    /// When a group can no longer be controlled; it stays limited.
+    pub fn tick(&mut self, now: Instant) -> Result<Option<Instant>> {
         self.table.tick(now)
     }
 
-    fn sample(&self, name: &str) -> Result<Sample> {
-        self.table.get(name)?.sample(&self.table.context)
+    /// Measures a group, and, `with_tasks`, its tasks.
+    ///
+    /// # Errors
+    /// When there is no such group, or its cgroup is gone.
+    pub fn sample(&mut self, name: &str, with_tasks: bool) -> Result<Sample> {
+        let mut sample = self.table.get(name)?.sample(&self.table.context)?;
+        if with_tasks {
+            sample.task_rates = self.task_rates(name)?;
+        }
+        Ok(sample)
     }
 
     fn task_rates(&mut self, name: &str) -> Result<Option<TaskRates>> {
@@ -265,11 +188,44 @@ impl Enforcer for CgroupEnforcer {
         Ok(Some(rates.with_background(|tid| group.is_background(tid))))
     }
 
-    fn headroom(&self) -> Option<HeadroomSample> {
+    /// Returns the state of the headroom controller, which all groups share.
+    pub fn headroom(&self) -> Option<HeadroomSample> {
         self.table.context.headroom.sample()
     }
 
-    fn undo(&mut self) -> UndoReport {
+    /// Removes a group, as [`Action::Remove`] does.
+    ///
+    /// # Errors
+    /// When there is no such group.
+    pub fn remove(&mut self, name: &str) -> Result<UndoReport> {
+        self.task_meter.forget(name);
+        self.table.remove(name)
+    }
+
+    /// Sets the policy of the machine, as [`Action::SetMachine`] does.
+    ///
+    /// # Errors
+    /// When the kernel or this process's rights do not allow it.
+    pub fn set_machine(&mut self, policy: &MachinePolicy) -> Result<()> {
+        let before = std::mem::replace(&mut self.machine, *policy);
+        let context = &mut self.table.context;
+        context.has_demand = policy.demand.has_headroom();
+        context.headroom.set_demand(policy.demand);
+        let slice = policy.bandwidth_slice;
+        if slice == before.bandwidth_slice && policy.demand != before.demand {
+            // The call is not about the slice: a value that somebody else has set since stays.
+            return Ok(());
+        }
+        self.slice.set(slice, &context.hierarchy, &context.runtime)
+    }
+
+    /// Ends the adoption, as [`Action::FinishAdoption`] does.
+    pub fn finish_adoption(&mut self, wanted: &BTreeSet<String>) -> UndoReport {
+        self.table.finish_adoption(wanted)
+    }
+
+    /// Undoes everything, as [`Action::UndoAll`] does.
+    pub fn undo(&mut self) -> UndoReport {
         let mut report = self.table.undo();
         if let Err(error) = self.slice.put_back(&mut report) {
             report.problems.push(error.to_string());
@@ -281,7 +237,8 @@ impl Enforcer for CgroupEnforcer {
         report
     }
 
-    fn leave(&mut self) {
+    /// Leaves all groups, as [`Action::LeaveAll`] does.
+    pub fn leave(&mut self) {
         self.table.leave();
         self.machine = MachinePolicy::default();
         self.slice = MachineSlice::default();

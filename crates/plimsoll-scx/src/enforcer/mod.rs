@@ -8,7 +8,7 @@ mod follow;
 mod handover;
 mod recent;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,13 +16,15 @@ use std::time::{Duration, Instant};
 
 use plimsoll_cgroupfs::{Hierarchy, threads_below};
 use plimsoll_engine::Result;
-use plimsoll_engine::cgroup::{CgroupEnforcer, Enforcer};
+use plimsoll_engine::action::{self, Action};
+use plimsoll_engine::cgroup::CgroupEnforcer;
+use plimsoll_engine::enforcer::{Enforcer, Tick};
 use plimsoll_engine::group_policy::GroupPolicy;
 use plimsoll_engine::journal::Journal;
 use plimsoll_engine::knobs::{Class, Knobs};
 use plimsoll_engine::machine_policy::MachinePolicy;
 use plimsoll_engine::runtime::RuntimeFolder;
-use plimsoll_engine::sample::{EnforcerKind, HeadroomSample, Sample, SchedulerSample, TaskRates};
+use plimsoll_engine::sample::{HeadroomSample, MachineSample, Sample, SchedulerSample, TaskRates};
 use plimsoll_engine::undo::UndoReport;
 
 use crate::machine::SharedMachine;
@@ -116,7 +118,7 @@ fn stock_part(group: &GroupPolicy) -> GroupPolicy {
 
 impl SchedExtEnforcer {
     /// Adopts the scheduler and the groups of an earlier owner, or loads the scheduler. Groups are
-    /// adopted when they are added; the others are undone by [`Enforcer::finish_adoption`].
+    /// adopted when they are added; the others are undone by [`Action::FinishAdoption`].
     /// `is_lazy`: the scheduler is loaded for the first group that is to be scheduled, and removed
     /// with the last.
     ///
@@ -156,7 +158,7 @@ impl SchedExtEnforcer {
             samples: Samples::default(),
         };
         if !is_lazy && let Err(error) = enforcer.need_scheduler() {
-            enforcer.leave();
+            enforcer.leave_all();
             return Err(error);
         }
         Ok((enforcer, left_behind))
@@ -225,36 +227,35 @@ impl SchedExtEnforcer {
                 .sample(&machine, &demand, names, nr_groups),
         )
     }
-}
 
-impl Enforcer for SchedExtEnforcer {
-    fn stock(&self) -> &CgroupEnforcer {
-        &self.stock
+    fn make(&mut self, action: &Action) -> Result<UndoReport> {
+        match action {
+            Action::Put(group) => self.put_all(&[group]).into_iter().collect::<Result<()>>()?,
+            Action::SetMachine(policy) => self.set_machine(policy)?,
+            Action::Remove(name) => return self.remove(name),
+            Action::FinishAdoption { wanted } => return Ok(self.finish_adoption(wanted)),
+            Action::UndoAll => return Ok(self.undo_all()),
+            Action::LeaveAll => self.leave_all(),
+        }
+        Ok(UndoReport::default())
     }
 
-    fn stock_mut(&mut self) -> &mut CgroupEnforcer {
-        &mut self.stock
-    }
-
-    fn kind(&self) -> EnforcerKind {
-        EnforcerKind::SchedExt
-    }
-
-    fn put_all(&mut self, groups: &[GroupPolicy]) -> Vec<Result<()>> {
+    fn put_all(&mut self, groups: &[&GroupPolicy]) -> Vec<Result<()>> {
         // First: no process may join a group before its limits hold.
         let loaded = groups.iter().map(|group| self.need_scheduler_for(group));
         let mut results: Vec<Result<()>> = loaded.collect();
         let ready: Vec<usize> = (0..groups.len())
             .filter(|index| results[*index].is_ok())
             .collect();
-        let early = self.hand_over_early(ready.iter().map(|index| &groups[*index]));
-        let is_new = |group: &GroupPolicy| !self.stock.knows(&group.name);
+        let early = self.hand_over_early(ready.iter().map(|index| groups[*index]));
+        let is_new = |group: &&GroupPolicy| !self.stock.knows(&group.name);
         let new: Vec<bool> = groups.iter().map(is_new).collect();
-        let stock = ready.iter().map(|index| stock_part(&groups[*index]));
-        let done = self.stock.put_all(&stock.collect::<Vec<_>>());
+        let parts = ready.iter().map(|index| stock_part(groups[*index]));
+        let parts: Vec<GroupPolicy> = parts.collect();
+        let done = self.stock.put_all(&parts.iter().collect::<Vec<_>>());
         let mut late = Vec::new();
         for (index, done) in ready.into_iter().zip(done) {
-            let group = &groups[index];
+            let group = groups[index];
             let is_early = early.contains(&group.name);
             results[index] = match done {
                 Ok(()) if group.is_scheduled && !is_early => match self.change_in_place(group) {
@@ -290,16 +291,25 @@ impl Enforcer for SchedExtEnforcer {
         let mut report = UndoReport::default();
         // Also of a group that an earlier owner has left, and that could not be adopted.
         self.take_back(&[name], &mut report);
-        let stock = self.stock.remove(name)?;
+        report.extend(self.stock.remove(name)?);
         self.drop_unused_scheduler();
-        report.undone.extend(stock.undone);
-        report.problems.extend(stock.problems);
         Ok(report)
     }
 
-    fn finish_adoption(&mut self, is_wanted: &dyn Fn(&str) -> bool) -> UndoReport {
+    fn set_machine(&mut self, policy: &MachinePolicy) -> Result<()> {
+        let stock = self.stock.set_machine(policy);
+        self.samples.headroom.forget();
+        let before = self.context.machine.lock().replace(*policy);
+        let slice = |policy: MachinePolicy| policy.bandwidth_slice;
+        self.policy.slice_is_stale |= before.map(slice) != Some(policy.bandwidth_slice);
+        self.policy.is_stale = true;
+        self.follow_machine()?;
+        stock
+    }
+
+    fn finish_adoption(&mut self, wanted: &BTreeSet<String>) -> UndoReport {
         self.context.has_adopted.store(true, Ordering::Release);
-        let mut report = self.stock.finish_adoption(is_wanted);
+        let mut report = self.stock.finish_adoption(wanted);
         // No group needs the scheduler.
         if let Some(journal) = self.link.left.take() {
             report.extend(supervisor::undo_journal(journal));
@@ -307,7 +317,56 @@ impl Enforcer for SchedExtEnforcer {
         report
     }
 
-    fn tick(&mut self, now: Instant) -> Result<Option<Instant>> {
+    fn undo_all(&mut self) -> UndoReport {
+        let mut report = UndoReport::default();
+        let names: Vec<String> = self.scheduled.keys().cloned().collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        self.take_back(&names, &mut report);
+        report.extend(self.stock.undo());
+        *self.context.machine.lock() = None;
+        self.drop_scheduler();
+        report.problems.extend(self.context.messages.take());
+        report
+    }
+
+    fn leave_all(&mut self) {
+        // The locks of the journals go with them.
+        drop(self.let_go_of_scheduler());
+        self.link.left = None;
+        self.scheduled.clear();
+        self.context.groups.lock().clear();
+        self.stock.leave();
+    }
+
+    fn task_rates(&self, name: &str) -> Result<Option<TaskRates>> {
+        let Some(objects) = &self.link.objects else {
+            return Ok(None);
+        };
+        let tids = threads_below(&self.folder(name)?, &[]);
+        Ok(Some(task_rates(objects, &tids)))
+    }
+
+    fn headroom(&self) -> Option<HeadroomSample> {
+        self.samples.headroom.get(|| self.headroom_now())
+    }
+
+    fn scheduler(&self) -> Option<SchedulerSample> {
+        self.link.journal.as_ref()?;
+        let now = || Status::now(&self.context.runtime).sample();
+        Some(self.samples.scheduler.get(now))
+    }
+}
+
+impl Enforcer for SchedExtEnforcer {
+    fn stock(&mut self) -> &mut CgroupEnforcer {
+        &mut self.stock
+    }
+
+    fn apply(&mut self, actions: &[Action]) -> Vec<Result<UndoReport>> {
+        action::in_order(self, actions, Self::put_all, Self::make)
+    }
+
+    fn tick(&mut self, now: Instant) -> Tick {
         let due = self.stock.tick(now);
         let next = match self.looks.last {
             Some(looked) if now < looked + LOOK_INTERVAL => looked + LOOK_INTERVAL,
@@ -327,19 +386,15 @@ impl Enforcer for SchedExtEnforcer {
                 now + LOOK_INTERVAL
             }
         };
-        Ok(Some(due?.map_or(next, |due| due.min(next))))
+        Tick {
+            next: due.map(|due| Some(due.map_or(next, |due| due.min(next)))),
+            messages: self.context.messages.take(),
+        }
     }
 
-    fn take_messages(&mut self) -> Vec<String> {
-        self.context.messages.take()
-    }
-
-    fn problem(&self, name: &str) -> Option<String> {
-        self.scheduled.get(name)?.problem()
-    }
-
-    fn sample(&self, name: &str) -> Result<Sample> {
-        let mut sample = self.stock.sample(name)?;
+    fn sample(&mut self, name: &str, with_tasks: bool) -> Result<Sample> {
+        let is_scheduled = self.scheduled.contains_key(name);
+        let mut sample = self.stock.sample(name, with_tasks && !is_scheduled)?;
         let Some(scheduled) = self.scheduled.get(name) else {
             return Ok(sample);
         };
@@ -354,62 +409,18 @@ impl Enforcer for SchedExtEnforcer {
             sample.headroom = self.headroom();
         }
         sample.scheduler = self.scheduler();
+        sample.problem = scheduled.problem();
+        if with_tasks && scheduled.knobs.has_cap() {
+            sample.task_rates = self.task_rates(name)?;
+        }
         Ok(sample)
     }
 
-    fn set_machine(&mut self, policy: &MachinePolicy) -> Result<()> {
-        let stock = self.stock.set_machine(policy);
-        self.samples.headroom.forget();
-        let before = self.context.machine.lock().replace(*policy);
-        let slice = |policy: MachinePolicy| policy.bandwidth_slice;
-        self.policy.slice_is_stale |= before.map(slice) != Some(policy.bandwidth_slice);
-        self.policy.is_stale = true;
-        self.follow_machine()?;
-        stock
-    }
-
-    fn task_rates(&mut self, name: &str) -> Result<Option<TaskRates>> {
-        let Some(scheduled) = self.scheduled.get(name) else {
-            return self.stock.task_rates(name);
-        };
-        let (Some(objects), true) = (&self.link.objects, scheduled.knobs.has_cap()) else {
-            return Ok(None);
-        };
-        let tids = threads_below(&self.stock.cgroup(name)?.cpu_file(""), &[]);
-        Ok(Some(task_rates(objects, &tids)))
-    }
-
-    fn headroom(&self) -> Option<HeadroomSample> {
-        self.samples.headroom.get(|| self.headroom_now())
-    }
-
-    fn scheduler(&self) -> Option<SchedulerSample> {
-        self.link.journal.as_ref()?;
-        let now = || Status::now(&self.context.runtime).sample();
-        Some(self.samples.scheduler.get(now))
-    }
-
-    fn undo(&mut self) -> UndoReport {
-        let mut report = UndoReport::default();
-        let names: Vec<String> = self.scheduled.keys().cloned().collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        self.take_back(&names, &mut report);
-        let stock = self.stock.undo();
-        report.undone.extend(stock.undone);
-        report.problems.extend(stock.problems);
-        *self.context.machine.lock() = None;
-        self.drop_scheduler();
-        report.problems.extend(self.context.messages.take());
-        report
-    }
-
-    fn leave(&mut self) {
-        // The locks of the journals go with them.
-        drop(self.let_go_of_scheduler());
-        self.link.left = None;
-        self.scheduled.clear();
-        self.context.groups.lock().clear();
-        self.stock.leave();
+    fn sample_machine(&self) -> MachineSample {
+        MachineSample {
+            headroom: self.headroom(),
+            scheduler: self.scheduler(),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_daemon::config::EnforcerWanted;
 use plimsoll_daemon::service::{AfterAdoption, Enforcing, Starter, TakeGuard};
 use plimsoll_engine::cgroup::CgroupEnforcer;
+use plimsoll_engine::enforcer::EnforcerKind;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::{EngineError, Result};
 
@@ -45,6 +46,7 @@ impl HostStarter {
         let (enforcer, left_behind) = CgroupEnforcer::adopting(&self.hierarchy, &self.runtime)?;
         Ok(Enforcing {
             enforcer: Box::new(enforcer),
+            kind: EnforcerKind::Cgroup,
             is_scheduled: false,
             left_behind,
             after_adoption,
@@ -73,6 +75,7 @@ impl HostStarter {
         let (enforcer, left_behind) = start(&self.hierarchy, &self.runtime, is_lazy)?;
         Ok(Enforcing {
             enforcer: Box::new(enforcer),
+            kind: EnforcerKind::SchedExt,
             is_scheduled: !is_lazy,
             left_behind,
             after_adoption: None,

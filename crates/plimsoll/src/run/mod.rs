@@ -21,11 +21,12 @@ use plimsoll_daemon::control::protocol::{Request, Run};
 use plimsoll_daemon::service::Starter as _;
 use plimsoll_daemon::state::Group;
 use plimsoll_engine::EngineError;
+use plimsoll_engine::enforcer::EnforcerKind;
 use plimsoll_engine::host::Capabilities;
 use plimsoll_engine::knobs::{Class, Headroom, Knobs};
 use plimsoll_engine::plan::{Fidelity, Plan};
 use plimsoll_engine::runtime::RuntimeFolder;
-use plimsoll_engine::sample::{EnforcerKind, Sample};
+use plimsoll_engine::sample::Sample;
 
 use crate::cli::RunArgs;
 use crate::daemon::{HostStarter, guard};

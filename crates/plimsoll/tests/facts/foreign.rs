@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use plimsoll_cgroupfs::{CpuGroup, os};
-use plimsoll_engine::cgroup::{CgroupEnforcer, Enforcer as _};
+use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::knobs::Bandwidth;
 use plimsoll_engine::runtime::RuntimeFolder;
@@ -96,7 +96,7 @@ fn every_knob_comes_back_by_remove_and_by_undo() {
             }
             for group in &held {
                 enforcer.put(&policy(group, json)).unwrap();
-                enforcer.sample(&shown(group)).unwrap();
+                enforcer.sample(&shown(group), false).unwrap();
             }
             if json.contains("batch") || json.contains("soft") {
                 tick(&mut enforcer, 10);
@@ -136,7 +136,7 @@ fn nested_limits_are_accepted_in_any_order() {
             let json = r#"{"quota": "50ms/100ms"}"#;
             policy(group, json)
         });
-        for result in enforcer.put_all(&policies) {
+        for result in enforcer.put_all(&policies.iter().collect::<Vec<_>>()) {
             result.unwrap();
         }
         assert_eq!(bandwidth_us(&inner).0, 50_000);
@@ -149,7 +149,7 @@ fn nested_limits_are_accepted_in_any_order() {
         let report = enforcer.remove(&policies[1].name).unwrap();
         assert_eq!(report.problems, <[String; 0]>::default());
         assert_eq!(bandwidth_us(&outer).0, 10_000);
-        for result in enforcer.put_all(&policies) {
+        for result in enforcer.put_all(&policies.iter().collect::<Vec<_>>()) {
             result.unwrap();
         }
         assert_eq!(enforcer.undo().problems, <[String; 0]>::default());

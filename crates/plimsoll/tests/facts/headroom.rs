@@ -4,7 +4,7 @@ use crate::common::{Host, Running, nr_cpus, tasks_below, wait_until};
 use crate::foreign::policy;
 use crate::rig::shown;
 use plimsoll_cgroupfs::{CpuGroup, CpuMax, os};
-use plimsoll_engine::cgroup::{CgroupEnforcer, Enforcer};
+use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::knobs::{Bandwidth, Demand};
 use plimsoll_engine::machine_policy::MachinePolicy;
 use plimsoll_engine::runtime::RuntimeFolder;

@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
 use plimsoll_cgroupfs::CpuGroup;
-use plimsoll_engine::cgroup::{CgroupEnforcer, Enforcer as _};
+use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::tasks::{nice, set_nice};

@@ -12,7 +12,7 @@ use crate::headroom::with_headroom;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use plimsoll_cgroupfs::{CpuGroup, Hierarchy};
-use plimsoll_engine::cgroup::{CgroupEnforcer, Enforcer as _};
+use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::runtime::RuntimeFolder;
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use plimsoll_cgroupfs::CpuGroup;
-use plimsoll_engine::sample::EnforcerKind;
+use plimsoll_engine::enforcer::EnforcerKind;
 
 use crate::common::wait_until;
 use crate::daemon_rig::{Daemon, is_idle, of_cgroup, quota_us, rule, shown};

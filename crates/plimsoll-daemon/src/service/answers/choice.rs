@@ -1,6 +1,6 @@
 //! Enforcer of a client's group.
 
-use plimsoll_engine::sample::EnforcerKind;
+use plimsoll_engine::enforcer::EnforcerKind;
 
 use super::super::Service;
 use super::{Refused, one_line};
@@ -13,7 +13,7 @@ impl Service {
     pub(super) fn choose(&self, choice: Choice) -> Result<bool, Refused> {
         if self.file.is_present() {
             self.check_choice(choice)?;
-            return Ok(self.enforcement.is_scheduled());
+            return Ok(self.enforcement.planner().is_scheduled());
         }
         self.enforcement.choose(choice.enforcer).map_err(one_line)
     }
@@ -27,7 +27,7 @@ impl Service {
     ) -> Result<bool, Refused> {
         if self.file.is_present() {
             self.check_choice(choice)?;
-            return Ok(self.enforcement.is_scheduled());
+            return Ok(self.enforcement.planner().is_scheduled());
         }
         let (is, other, wanted) = match present {
             false => ("cgroup", EnforcerWanted::SchedExt, "sched-ext"),
@@ -44,7 +44,7 @@ impl Service {
 
     /// Refuses a choice other than the configuration file's.
     fn check_choice(&self, choice: Choice) -> Result<(), Refused> {
-        let (is, other, wanted) = match self.enforcement.enforcer().kind() {
+        let (is, other, wanted) = match self.enforcement.planner().kind() {
             EnforcerKind::Cgroup => ("cgroup", EnforcerWanted::SchedExt, "sched-ext"),
             EnforcerKind::SchedExt => ("sched-ext", EnforcerWanted::Cgroup, "cgroup"),
         };

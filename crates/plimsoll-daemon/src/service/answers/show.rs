@@ -9,6 +9,7 @@ use plimsoll_engine::cgroup::check_place;
 use super::super::Service;
 use super::super::desired::Desired;
 use super::super::parts::shown;
+use super::super::report::Detail;
 use super::{Refused, one_line};
 use crate::control::protocol::Answer;
 use crate::state::{Group, Origin};
@@ -20,13 +21,14 @@ impl Service {
         handle: Option<BorrowedFd<'_>>,
         details: bool,
     ) -> Result<Answer, Refused> {
+        let detail = if details { Detail::Full } else { Detail::Brief };
         let Some(target) = target else {
-            return Ok(Answer::State(Box::new(self.state(None, details))));
+            return Ok(Answer::State(Box::new(self.state(None, detail))));
         };
         let found = self.find(target, handle)?;
         let mut names = self.names_of(&found);
         names.retain(|name| self.table.get(name).is_some());
-        Ok(Answer::State(Box::new(self.state(Some(&names), details))))
+        Ok(Answer::State(Box::new(self.state(Some(&names), detail))))
     }
 
     pub(super) fn show_tasks(
@@ -44,22 +46,17 @@ impl Service {
                 names[0]
             ));
         }
-        let mut state = self.state(Some(&names), true);
-        for group in &mut state.groups {
-            let rates = self.enforcement.enforcer().task_rates(&group.name);
-            if let Some(sample) = &mut group.statistics {
-                sample.task_rates = rates.ok().flatten();
-            }
-        }
+        let state = self.state(Some(&names), Detail::WithTasks);
         Ok(Answer::State(Box::new(state)))
     }
 
     pub(super) fn groups_now(&self, names: &[String]) -> Answer {
-        let groups = self.groups(names, true);
+        let groups = self.groups(names, Detail::Full);
         let problems = groups.iter().filter_map(|group| group.problem.clone());
         let desired_states = names.iter().filter_map(|name| self.table.desired(name));
         let demand = self.table.demand();
-        let planned = desired_states.filter_map(|it| self.enforcement.plan(it, demand).ok());
+        let planned =
+            desired_states.filter_map(|it| self.enforcement.planner().plan(it, demand).ok());
         let mut warnings: Vec<String> = planned.flat_map(|planned| planned.plan.warnings).collect();
         warnings.extend(problems);
         let real_time = groups.iter().filter_map(|group| {
@@ -80,7 +77,11 @@ impl Service {
         let mut demand = self.table.demand();
         // The group is not among those that are merged.
         demand.add(desired.knobs.headroom, desired.knobs.tolerance);
-        let planned = self.enforcement.plan(desired, demand).map_err(one_line)?;
+        let planned = self
+            .enforcement
+            .planner()
+            .plan(desired, demand)
+            .map_err(one_line)?;
         if desired.is_foreign() {
             let group = CpuGroup::at(&self.hierarchy, path_of(name.trim_start_matches('/')));
             let mut stock = planned.knobs.clone();
@@ -90,7 +91,10 @@ impl Service {
             }
             check_place(&group, &stock).map_err(one_line)?;
         }
-        let in_force = self.enforcement.in_force(desired, &planned.knobs, demand);
+        let in_force = self
+            .enforcement
+            .planner()
+            .in_force(desired, &planned.knobs, demand);
         let group = Group {
             name: name.to_owned(),
             group: desired.group.clone(),

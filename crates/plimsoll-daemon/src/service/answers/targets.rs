@@ -78,7 +78,7 @@ impl Service {
 
     /// The own group whose cgroup is at, or above, a path.
     fn group_at(&self, path: &Path) -> Option<Found> {
-        let enforcer = self.enforcement.enforcer();
+        let mut enforcer = self.enforcement.enforcer();
         let own = self.table.entries().filter(|(_, entry)| {
             let desired = entry.desired.as_ref();
             desired.is_some_and(|desired| !desired.is_foreign())

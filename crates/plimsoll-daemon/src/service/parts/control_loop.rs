@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use plimsoll_cgroupfs::os;
 use plimsoll_engine::EngineError;
-use plimsoll_engine::cgroup::{Enforcer, HeadroomControl};
+use plimsoll_engine::cgroup::HeadroomControl;
+use plimsoll_engine::enforcer::{Enforcer, Tick};
 
 use super::super::handle::Handle;
 use crate::state::Histogram;
@@ -89,13 +90,12 @@ impl Shared {
         let Some(mut enforcer) = self.enforcer_for_control() else {
             return (due, false);
         };
-        let rest = enforcer.tick(os::now());
-        let messages = enforcer.take_messages();
+        let Tick { next, messages } = enforcer.tick(os::now());
         drop(enforcer);
         if !messages.is_empty() {
             service.report(messages);
         }
-        let both = due.and_then(|due| Ok([due, rest?].into_iter().flatten().min()));
+        let both = due.and_then(|due| Ok([due, next?].into_iter().flatten().min()));
         (both, true)
     }
 
@@ -152,7 +152,7 @@ impl ControlLoop {
     /// loop and the service are alive; `None`: there is no thread. Reports of the enforcer go to
     /// `service` at once, which logs them: writing a line may block.
     pub fn start(
-        enforcer: Box<dyn Enforcer>,
+        mut enforcer: Box<dyn Enforcer>,
         heartbeat: Option<Heartbeat>,
         service: Handle,
     ) -> Self {
@@ -195,7 +195,7 @@ impl ControlLoop {
     }
 
     /// Replaces the enforcer, and returns the old one.
-    pub fn replace(&self, enforcer: Box<dyn Enforcer>) -> Box<dyn Enforcer> {
+    pub fn replace(&self, mut enforcer: Box<dyn Enforcer>) -> Box<dyn Enforcer> {
         let mut present = self.shared.enforcer();
         *lock(&self.shared.headroom) = enforcer.stock().headroom_control();
         std::mem::replace(&mut *present, enforcer)

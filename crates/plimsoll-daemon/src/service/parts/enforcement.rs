@@ -1,19 +1,19 @@
 //! The enforcer with its planner and its control loop: they are replaced together.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, MutexGuard};
 
 use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_engine::Result;
-use plimsoll_engine::cgroup::Enforcer;
-use plimsoll_engine::knobs::{Demand, Knobs};
+use plimsoll_engine::action::Action;
+use plimsoll_engine::enforcer::Enforcer;
 use plimsoll_engine::machine_policy::MachinePolicy;
 use plimsoll_engine::undo::UndoReport;
 
-use super::super::desired::Desired;
 use super::super::handle::Handle;
 use super::super::options::{AfterAdoption, Starter};
 use super::control_loop::{ControlLoop, Heartbeat, Shared};
-use super::planner::{Planned, Planner};
+use super::planner::Planner;
 use crate::config::{Config, EnforcerWanted};
 
 pub(in crate::service) struct Enforcement {
@@ -42,11 +42,7 @@ impl Enforcement {
             None => starter.start_for_any()?,
         };
         let enforcement = Self {
-            planner: Planner::new(
-                &hierarchy,
-                enforcing.enforcer.kind(),
-                enforcing.is_scheduled,
-            ),
+            planner: Planner::new(&hierarchy, enforcing.kind, enforcing.is_scheduled),
             control: ControlLoop::start(enforcing.enforcer, heartbeat, service),
             machine: None,
             hands_over_again: false,
@@ -66,18 +62,17 @@ impl Enforcement {
         // Else the next enforcer could not have what this holds.
         self.after_adoption = None;
         let enforcing = self.starter.start(wanted)?;
-        let kind = enforcing.enforcer.kind();
         drop(self.control.replace(enforcing.enforcer));
         self.machine = None;
         self.after_adoption = enforcing.after_adoption;
-        self.planner = Planner::new(&self.hierarchy, kind, enforcing.is_scheduled);
+        self.planner = Planner::new(&self.hierarchy, enforcing.kind, enforcing.is_scheduled);
         Ok(enforcing.left_behind)
     }
 
     /// Undoes the changes of an earlier owner, or enforcer, that no wanted group needs any more.
     /// Called after all groups have been added.
-    pub fn finish_adoption(&mut self, is_wanted: &dyn Fn(&str) -> bool) -> UndoReport {
-        let mut report = self.enforcer().finish_adoption(is_wanted);
+    pub fn finish_adoption(&mut self, wanted: BTreeSet<String>) -> UndoReport {
+        let mut report = self.undo(Action::FinishAdoption { wanted });
         if let Some(undo) = self.after_adoption.take() {
             report.extend(undo());
         }
@@ -92,7 +87,7 @@ impl Enforcement {
         }
         self.machine = Some(policy);
         self.hands_over_again = false;
-        Some(self.enforcer().set_machine(&policy))
+        Some(self.make(Action::SetMachine(policy)).map(drop))
     }
 
     /// Whether groups yield to headroom.
@@ -104,6 +99,24 @@ impl Enforcement {
     /// Has the next policy handed over even if it is the same.
     pub fn hand_over_again(&mut self) {
         self.hands_over_again = true;
+    }
+
+    /// Has the enforcer make one change. Returns the undo of changes that it is about.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or there is no such group.
+    pub fn make(&self, action: Action) -> Result<UndoReport> {
+        // One result for one action.
+        let mut done = self.enforcer().apply(&[action]);
+        done.pop().unwrap_or_else(|| Ok(UndoReport::default()))
+    }
+
+    /// Has the enforcer undo changes. A failure is one of the problems.
+    pub fn undo(&self, action: Action) -> UndoReport {
+        self.make(action).unwrap_or_else(|error| UndoReport {
+            problems: vec![error.to_string()],
+            ..UndoReport::default()
+        })
     }
 
     pub fn enforcer(&self) -> MutexGuard<'_, Box<dyn Enforcer>> {
@@ -119,25 +132,6 @@ impl Enforcement {
         self.control.shared()
     }
 
-    /// Plans a group beside the demand of all groups.
-    ///
-    /// # Errors
-    /// Names the first knob that cannot be used or enforced.
-    pub fn plan(&self, desired: &Desired, demand: Demand) -> Result<Planned> {
-        self.planner.plan(desired, demand)
-    }
-
-    /// Returns the knobs of a group with the headroom that the machine demands of it, for people.
-    pub fn in_force(&self, desired: &Desired, knobs: &Knobs, demand: Demand) -> Knobs {
-        self.planner.in_force(desired, knobs, demand)
-    }
-
-    /// Checks that a group can be enforced by itself, without the demand of others.
-    pub fn check(&self, desired: &Desired) -> Result<()> {
-        let own = [&desired.knobs].into_iter().collect();
-        self.planner.plan(desired, own).map(drop)
-    }
-
     /// Chooses whether the scheduler enforces a group, where the owner leaves the choice to
     /// clients.
     pub fn choose(&self, wanted: EnforcerWanted) -> Result<bool> {
@@ -149,30 +143,11 @@ impl Enforcement {
         self.starter.choose(EnforcerWanted::Auto).unwrap_or(false)
     }
 
-    pub fn may_tune_host(&self) -> bool {
-        self.planner.may_tune_host()
+    pub fn planner(&self) -> &Planner {
+        &self.planner
     }
 
     pub fn starter(&self) -> &dyn Starter {
         self.starter.as_ref()
-    }
-
-    /// Whether the scheduler enforces a group whose client has chosen so, or not.
-    pub fn schedules(&self, is_wanted: bool) -> bool {
-        self.planner.schedules(is_wanted)
-    }
-
-    /// Whether a group yields to headroom by the kernel's files.
-    pub fn yields(&self, desired: &Desired) -> bool {
-        self.planner.yields(desired)
-    }
-
-    /// Whether the scheduler enforces groups whose client has no choice.
-    pub fn is_scheduled(&self) -> bool {
-        self.planner.is_scheduled()
-    }
-
-    pub fn nr_cpus(&self) -> u32 {
-        self.planner.nr_cpus()
     }
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_engine::Result;
 use plimsoll_engine::cgroup::{cannot_yield, check_one_cgroup, yields};
+use plimsoll_engine::enforcer::EnforcerKind;
 use plimsoll_engine::host::{Capabilities, nr_cpus_online};
 use plimsoll_engine::knobs::{Demand, Knobs};
 use plimsoll_engine::plan::Plan;
-use plimsoll_engine::sample::EnforcerKind;
 
 use super::super::desired::Desired;
 use crate::state::Origin;
@@ -18,11 +18,11 @@ const PLANNED: &str = "planned";
 
 /// Planner for this host and the enforcer that was chosen.
 #[derive(Debug)]
-pub(super) struct Planner {
+pub(in crate::service) struct Planner {
     host: Capabilities,
+    /// The scheduler enforces groups that ask for it, if it is one.
+    kind: EnforcerKind,
     is_scheduled: bool,
-    /// The scheduler enforces groups that ask for it.
-    has_scheduler: bool,
 }
 
 /// The plan as JSON, for the group of that name.
@@ -49,9 +49,13 @@ impl Planner {
     pub fn new(hierarchy: &Arc<Hierarchy>, kind: EnforcerKind, is_scheduled: bool) -> Self {
         Self {
             host: Capabilities::of_this_host(hierarchy),
+            kind,
             is_scheduled,
-            has_scheduler: kind == EnforcerKind::SchedExt,
         }
+    }
+
+    pub fn kind(&self) -> EnforcerKind {
+        self.kind
     }
 
     pub fn nr_cpus(&self) -> u32 {
@@ -66,7 +70,7 @@ impl Planner {
     /// Whether the scheduler enforces a group whose client has chosen so, or not: an earlier owner,
     /// which had the scheduler, may have accepted the choice.
     pub fn schedules(&self, is_wanted: bool) -> bool {
-        self.is_scheduled || (self.has_scheduler && is_wanted)
+        self.is_scheduled || (self.kind == EnforcerKind::SchedExt && is_wanted)
     }
 
     pub fn may_tune_host(&self) -> bool {
@@ -99,6 +103,15 @@ impl Planner {
             Some(format!("headroom {headroom} is not kept from it: {why}"))
         });
         Ok(Planned { knobs, plan, loss })
+    }
+
+    /// Checks that a group can be enforced by itself, without the demand of others.
+    ///
+    /// # Errors
+    /// Names the first knob that cannot be used or enforced.
+    pub fn check(&self, desired: &Desired) -> Result<()> {
+        let own = [&desired.knobs].into_iter().collect();
+        self.plan(desired, own).map(drop)
     }
 
     /// Returns the knobs of a group with the headroom that the machine demands of it: a batch group
@@ -149,8 +162,8 @@ mod tests {
     fn a_batch_group_yields_to_all_headroom_and_a_normal_one_to_none() {
         let planner = Planner {
             host: Capabilities::of_a_stock_kernel(),
+            kind: EnforcerKind::Cgroup,
             is_scheduled: false,
-            has_scheduler: false,
         };
         // As an owner that had the scheduler may have accepted it.
         assert!(!planner.schedules(true));

@@ -143,8 +143,13 @@ impl Requests {
 
     /// Whether a renamed group had this name, and is not in force under its other one yet.
     pub fn is_earlier_name(&self, name: &str) -> bool {
-        let mut commands = self.requested.commands.values();
-        commands.any(|command| command.renamed_from.as_deref() == Some(name))
+        self.earlier_names().any(|earlier| earlier == name)
+    }
+
+    /// The earlier names of all groups.
+    pub fn earlier_names(&self) -> impl Iterator<Item = &str> {
+        let commands = self.requested.commands.values();
+        commands.filter_map(|command| command.renamed_from.as_deref())
     }
 
     /// The earlier name of a group, in whose cgroup processes of it may be.

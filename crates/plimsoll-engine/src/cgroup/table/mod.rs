@@ -138,9 +138,9 @@ impl Table {
     }
 
     /// Puts groups into force; each succeeds or fails by itself.
-    pub fn put_all(&mut self, groups: &[GroupPolicy]) -> Vec<Result<()>> {
+    pub fn put_all(&mut self, groups: &[&GroupPolicy]) -> Vec<Result<()>> {
         let (mut foreign, mut results) = (Vec::new(), Vec::new());
-        for (index, policy) in groups.iter().enumerate() {
+        for (index, policy) in groups.iter().copied().enumerate() {
             let is_there = self.groups.contains_key(&*policy.name);
             results.push(match policy.selector {
                 _ if is_there => self.change(policy),
@@ -230,15 +230,15 @@ impl Table {
     /// Puts back the groups of an earlier owner that were not taken over and that are not wanted. To
     /// be called when all groups have been added. A wanted one stays limited as it was left, until
     /// it is added or removed.
-    pub fn finish_adoption(&mut self, is_wanted: &dyn Fn(&str) -> bool) -> UndoReport {
+    pub fn finish_adoption(&mut self, wanted: &BTreeSet<String>) -> UndoReport {
         let mut report = UndoReport::default();
-        self.put_left_back(|name| !is_wanted(name), &mut report);
+        self.put_left_back(|name| !wanted.contains(name), &mut report);
         if let Err(error) = self.leave_groups() {
             report.problems.push(error.to_string());
         }
         let mut unwanted: Vec<String> = Vec::new();
         unwanted.extend(self.context.journal.restores().own.keys().cloned());
-        unwanted.retain(|name| self.is_left_own(name) && !is_wanted(name));
+        unwanted.retain(|name| self.is_left_own(name) && !wanted.contains(name));
         for name in unwanted {
             own::undo(&name, &mut self.context, &mut report);
         }

@@ -1,6 +1,6 @@
 //! Foreign cgroups that start and end under a daemon, which follows another file in each test.
 
-use plimsoll_engine::sample::EnforcerKind;
+use plimsoll_engine::enforcer::EnforcerKind;
 
 use super::with_daemon;
 use crate::common::{wait_for, wait_until};
