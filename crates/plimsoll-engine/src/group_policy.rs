@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use crate::error::{EngineError, Result};
 use crate::knobs::Knobs;
+use crate::tasks::TaskId;
 
 const NAME_LENGTH_MAX: usize = 64;
 
@@ -22,8 +23,8 @@ const KERNEL_FILE_STEMS: [&str; 12] = [
 pub enum Selector {
     /// Path, below the mount point, of a cgroup that somebody else made.
     Cgroup(PathBuf),
-    /// Pid of a running process. The group has this process, and its descendants from now on.
-    Process(i32),
+    /// A running process. The group has this process, and its descendants from now on.
+    Process(TaskId),
 }
 
 impl Selector {

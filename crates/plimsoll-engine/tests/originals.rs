@@ -13,6 +13,7 @@ use plimsoll_cgroupfs::{Hierarchy, Version};
 use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::runtime::RuntimeFolder;
+use plimsoll_engine::tasks::TaskId;
 use plimsoll_engine::undo;
 
 const EIO: i32 = nix::errno::Errno::EIO as i32;
@@ -62,7 +63,7 @@ impl Rig {
 
     fn run(&mut self, name: &str, pid: i32, knobs: &str) {
         let policy = GroupPolicy {
-            selector: Selector::Process(pid),
+            selector: Selector::Process(TaskId::of(pid).unwrap()),
             ..foreign(name, knobs)
         };
         self.enforcer().put(&policy).unwrap();
@@ -443,4 +444,22 @@ fn a_level_that_was_refused_comes_with_the_next_change() {
     assert_eq!(nice([9]), [5]);
     rig.stop();
     assert_eq!(nice([5, 9]), [0; 2]);
+}
+
+#[test]
+fn a_process_that_has_the_pid_of_the_one_meant_stays_where_it_is() {
+    let mut rig = Rig::new();
+    let now = TaskId::of(5).unwrap();
+    let earlier = TaskId {
+        start_time: now.start_time + 1,
+        ..now
+    };
+    let policy = GroupPolicy {
+        selector: Selector::Process(earlier),
+        ..foreign("job", r#"{"quota": "1cpus"}"#)
+    };
+    let refused = rig.enforcer().put(&policy).unwrap_err().to_string();
+    assert!(refused.contains("no such process"), "{refused}");
+    let place = simulated::with(|kernel| kernel.tasks().get(5).unwrap().cgroup.clone());
+    assert_eq!(place, Path::new("s"));
 }

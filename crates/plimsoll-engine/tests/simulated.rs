@@ -9,6 +9,7 @@ use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::knobs::{Demand, Headroom};
 use plimsoll_engine::machine_policy::MachinePolicy;
 use plimsoll_engine::runtime::RuntimeFolder;
+use plimsoll_engine::tasks::TaskId;
 
 /// Policy of a machine on which headroom is demanded.
 fn demanding() -> MachinePolicy {
@@ -41,7 +42,7 @@ fn processes_of_a_group_with_headroom_find_its_quota_or_none() {
             enforcer.set_machine(&demanding()).unwrap();
             let policy = GroupPolicy {
                 name: "g".into(),
-                selector: Selector::Process(7),
+                selector: Selector::Process(TaskId::of(7).unwrap()),
                 subject: String::new(),
                 knobs: serde_json::from_str(knobs).unwrap(),
                 is_scheduled: false,

@@ -2,6 +2,7 @@
 
 use plimsoll_engine::group_policy::Selector;
 use plimsoll_engine::knobs::Knobs;
+use plimsoll_engine::tasks::TaskId;
 use serde::{Deserialize, Serialize};
 
 use super::desired::Desired;
@@ -69,7 +70,10 @@ impl Command {
         Desired {
             group: name.to_owned(),
             origin: Origin::CommandLine,
-            selector: Selector::Process(self.pid),
+            selector: Selector::Process(TaskId {
+                tid: self.pid,
+                start_time: self.start_time,
+            }),
             knobs: self.knobs.clone(),
             subject: self.subject.clone(),
             best_effort: self.best_effort,

@@ -429,11 +429,15 @@ mod tests {
     use plimsoll_engine::group_policy::Selector;
 
     use super::*;
+    use plimsoll_engine::tasks::TaskId;
 
     fn part(json: &str, is_foreign: bool, is_scheduled: bool) -> Knobs {
         let selector = match is_foreign {
             true => Selector::Cgroup("g".into()),
-            false => Selector::Process(7),
+            false => Selector::Process(TaskId {
+                tid: 7,
+                start_time: 1,
+            }),
         };
         let group = GroupPolicy {
             name: "g".into(),

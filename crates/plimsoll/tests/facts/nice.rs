@@ -13,7 +13,7 @@ use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::knobs::Knobs;
-use plimsoll_engine::tasks::{nice, set_nice};
+use plimsoll_engine::tasks::{TaskId, nice, set_nice};
 
 /// Starts a process for each line that it reads, and prints its pid.
 const SCRIPT: &str = r#"
@@ -143,7 +143,7 @@ fn knobs(json: &str) -> Knobs {
 fn of_process(pid: i32, json: &str) -> GroupPolicy {
     GroupPolicy {
         name: "g".into(),
-        selector: Selector::Process(pid),
+        selector: Selector::Process(TaskId::of(pid).unwrap()),
         subject: String::new(),
         knobs: knobs(json),
         is_scheduled: false,

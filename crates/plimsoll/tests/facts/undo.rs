@@ -15,6 +15,7 @@ use plimsoll_cgroupfs::{CpuGroup, Hierarchy};
 use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::runtime::RuntimeFolder;
+use plimsoll_engine::tasks::TaskId;
 
 fn end(pid: i32) {
     let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
@@ -124,7 +125,7 @@ fn helper_that_panics_while_it_keeps_groups() {
         let member = Member(Command::new("sleep").arg("600").spawn().unwrap());
         let group = GroupPolicy {
             name: name.into(),
-            selector: Selector::Process(member.0.id().cast_signed()),
+            selector: Selector::Process(TaskId::of(member.0.id().cast_signed()).unwrap()),
             subject: "a test".into(),
             knobs: serde_json::from_str(knobs).unwrap(),
             is_scheduled: false,

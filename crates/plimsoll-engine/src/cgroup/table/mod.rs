@@ -18,6 +18,7 @@ use crate::error::{EngineError, Result};
 use crate::group_policy::{GroupPolicy, Selector};
 use crate::journal::{self, Entry, Header, Journal, KeptJournal};
 use crate::runtime::RuntimeFolder;
+use crate::tasks::TaskId;
 use crate::undo::{self, UndoReport};
 
 /// Name of the journal of groups, or its beginning.
@@ -167,7 +168,7 @@ impl Table {
         })
     }
 
-    fn add_own(&mut self, policy: &GroupPolicy, first: i32) -> Result<()> {
+    fn add_own(&mut self, policy: &GroupPolicy, first: TaskId) -> Result<()> {
         if self.adopt(policy)? {
             // If that fails, the group stays limited as it was.
             return self.change(policy);
@@ -175,7 +176,7 @@ impl Table {
         self.create(policy, first)
     }
 
-    fn create(&mut self, policy: &GroupPolicy, first: i32) -> Result<()> {
+    fn create(&mut self, policy: &GroupPolicy, first: TaskId) -> Result<()> {
         let (common, own) = Own::create(policy, first, &mut self.context)?;
         let mut group = of_own(common, own);
         match group.start_loops(&self.context) {

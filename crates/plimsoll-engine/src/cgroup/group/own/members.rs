@@ -29,8 +29,15 @@ impl Before {
     /// Reads the state.
     ///
     /// # Errors
-    /// When there is no such process.
-    pub fn of(pid: i32, context: &Context) -> Result<Self> {
+    /// When there is no such process, or the pid is another one's by now.
+    pub fn of(process: TaskId, context: &Context) -> Result<Self> {
+        if !process.exists() {
+            return Err(EngineError::NoTarget {
+                target: process.tid.to_string(),
+                what: "process",
+            });
+        }
+        let pid = process.tid;
         Ok(Self {
             pid,
             place: context.hierarchy.folders_of(pid)?,

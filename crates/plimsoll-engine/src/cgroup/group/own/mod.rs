@@ -20,6 +20,7 @@ use crate::group_policy::GroupPolicy;
 use crate::journal::{Entry, OwnRestore};
 use crate::knobs::{Bandwidth, Knobs};
 use crate::undo::{self, UndoReport};
+use crate::tasks::TaskId;
 
 /// Time for which a group that keeps forking is chased.
 const MOVE_MAX: Duration = Duration::from_secs(10);
@@ -70,7 +71,7 @@ impl Own {
     /// When the kernel refuses, or the journal cannot be kept; then nothing is left of the group.
     pub fn create(
         policy: &GroupPolicy,
-        first: i32,
+        first: TaskId,
         context: &mut Context,
     ) -> Result<(Common, Self)> {
         let hierarchy = &context.hierarchy;
@@ -89,7 +90,7 @@ impl Own {
         }])?;
         let own = Self::default();
         let built = build(&common, &common.layout, context);
-        let built = built.and_then(|()| members::take_in(&common, first, context));
+        let built = built.and_then(|()| members::take_in(&common, first.tid, context));
         match built {
             Ok(()) => Ok((common, own)),
             Err(error) => {
