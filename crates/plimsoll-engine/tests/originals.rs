@@ -463,3 +463,32 @@ fn a_process_that_has_the_pid_of_the_one_meant_stays_where_it_is() {
     let place = simulated::with(|kernel| kernel.tasks().get(5).unwrap().cgroup.clone());
     assert_eq!(place, Path::new("s"));
 }
+
+#[test]
+fn a_limit_comes_and_goes_without_a_move_of_processes() {
+    for version in [Version::V1, Version::V2] {
+        let mut rig = Rig::on(version);
+        rig.run("job", 5, "{}");
+        let place = || simulated::with(|kernel| kernel.tasks().get(5).unwrap().cgroup.clone());
+        let before = place();
+        let quota = || {
+            let file = match version {
+                Version::V1 => "cpu.cfs_quota_us",
+                Version::V2 => "cpu.max",
+            };
+            text(before.join(file).to_str().unwrap()).unwrap()
+        };
+        let unlimited = quota();
+        for knobs in [r#"{"quota": "1cpus"}"#, r#"{"cap": "50%"}"#, "{}"] {
+            rig.run("job", 5, knobs);
+            assert_eq!(place(), before, "{knobs}");
+            assert_eq!(quota() == unlimited, knobs == "{}", "{knobs}: {}", quota());
+            // The next owner takes the group over as it is.
+            rig.start();
+        }
+        rig.run("job", 5, "{}");
+        assert_eq!(place(), before);
+        rig.stop();
+        assert_eq!(place(), Path::new("s"));
+    }
+}

@@ -173,7 +173,7 @@ impl Layout {
             idle: (!has_soft_cap).then_some(false),
             weight: Some(knobs.weight.map_or(WEIGHT_DEFAULT, |weight| weight.weight)),
             has_soft_cap,
-            limit: Limit::None,
+            limit: Bandwidth::unlimited().into(),
         };
         let parent = self.background.as_ref().filter(|_| !has_soft_cap);
         let of_parent = Wanted {
@@ -225,23 +225,13 @@ impl Layout {
         groups
     }
 
-    /// Returns whether `other` has its processes in the same place under the same limits, so that
-    /// only values differ.
-    pub fn same_shape(&self, other: &Self) -> bool {
-        let shape = |layout: &Self| -> Vec<(Layer, usize)> {
-            layout
-                .layers
-                .iter()
-                .map(|(l, g)| (*l, g.path().components().count()))
-                .collect()
+    /// Returns whether `other` has the same cgroups, so that only values differ.
+    pub fn same_cgroups(&self, other: &Self) -> bool {
+        let paths = |layout: &Self| -> Vec<PathBuf> {
+            let groups = layout.groups().into_iter();
+            groups.map(|group| group.path().to_owned()).collect()
         };
-        let parent = |layout: &Self| layout.parent.as_ref().map(|p| p.path().to_owned());
-        let background = |layout: &Self| layout.background.is_some();
-        let depth = |layout: &Self| layout.leaf.path().components().count();
-        shape(self) == shape(other)
-            && depth(self) == depth(other)
-            && parent(self) == parent(other)
-            && background(self) == background(other)
+        paths(self) == paths(other) && self.background.is_some() == other.background.is_some()
     }
 
     /// Returns the path that a user sees in `/proc/PID/cgroup`.

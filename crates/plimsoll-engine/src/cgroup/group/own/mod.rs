@@ -4,6 +4,7 @@ mod adopt;
 mod members;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_cgroupfs::{CpuGroup, CpuStat, Version, os};
@@ -19,8 +20,8 @@ use crate::error::{EngineError, Result};
 use crate::group_policy::GroupPolicy;
 use crate::journal::{Entry, OwnRestore};
 use crate::knobs::{Bandwidth, Knobs};
-use crate::undo::{self, UndoReport};
 use crate::tasks::TaskId;
+use crate::undo::{self, UndoReport};
 
 /// Time for which a group that keeps forking is chased.
 const MOVE_MAX: Duration = Duration::from_secs(10);
@@ -117,11 +118,13 @@ impl Own {
         knobs: &Knobs,
         context: &mut Context,
     ) -> Result<()> {
+        let yields = context.yields(knobs, common.is_scheduled, false);
+        let hierarchy = Arc::clone(&context.hierarchy);
+        let layout = |generation| Layout::new(&hierarchy, &common.name, generation, knobs, yields);
         let own = context.journal.restores().own.get(&*common.name);
         let generation = own.map_or(0, OwnRestore::next_generation);
-        let yields = context.yields(knobs, common.is_scheduled, false);
-        let new = Layout::new(&context.hierarchy, &common.name, generation, knobs, yields);
-        let same = common.layout.same_shape(&new) && common.knobs.per_task == knobs.per_task;
+        let (in_place, anew) = (layout(common.layout.generation), layout(generation));
+        let same = common.layout.same_cgroups(&in_place) && common.knobs.per_task == knobs.per_task;
         let old_knobs = std::mem::replace(&mut common.knobs, knobs.clone());
         let headroom = context.headroom.clone();
         let set_values = |knobs: &Knobs, layout: &Layout| {
@@ -129,9 +132,9 @@ impl Own {
             headroom.paused(set)
         };
         let changed = if same {
-            set_values(knobs, &common.layout).and_then(|()| self.catch_up(common, context))
+            set_values(knobs, &in_place).and_then(|()| self.catch_up(common, context))
         } else {
-            self.rebuild(common, new, context)
+            self.rebuild(common, anew, context)
         };
         let is_new = self.are_levels_due || old_knobs.nice != knobs.nice;
         let changed = match changed {
@@ -150,9 +153,13 @@ impl Own {
             }
             return Err(error);
         }
-        if same && old_knobs != *knobs {
+        if !same {
+            return Ok(());
+        }
+        common.layout = in_place;
+        if old_knobs != *knobs {
             // For an owner that adopts the group. If it is missing, because the disk was full, that
-            // finds a group that differs from its knobs, and makes it anew.
+            // finds a group whose values differ from its knobs, and sets them.
             context.journal.note(vec![Entry::Change {
                 group: common.name.as_ref().into(),
                 knobs: knobs.clone(),
