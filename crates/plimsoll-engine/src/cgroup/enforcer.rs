@@ -81,6 +81,12 @@ impl CgroupEnforcer {
         self.table.knows(name)
     }
 
+    /// Returns the folder of the newest cgroup of an own group that an earlier owner, or enforcer,
+    /// has left.
+    pub fn left_folder(&self, name: &str) -> Option<PathBuf> {
+        self.table.left_folder(name)
+    }
+
     /// Puts one group into force, as [`Action::Put`] does.
     ///
     /// # Errors

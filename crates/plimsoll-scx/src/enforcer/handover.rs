@@ -40,9 +40,9 @@ impl Scheduled {
 }
 
 impl SchedExtEnforcer {
-    /// Hands foreign cgroups to the scheduler before their files are written: those of an earlier
-    /// owner may hold quotas that the scheduler is to hold. Returns the names of the groups; the
-    /// others are handed over later.
+    /// Hands cgroups to the scheduler before their files are written: those of an earlier owner may
+    /// hold quotas that the scheduler is to hold. Returns the names of the groups; the others, whose
+    /// cgroups are not there yet, are handed over later.
     pub(super) fn hand_over_early<'a>(
         &mut self,
         groups: impl Iterator<Item = &'a GroupPolicy>,
@@ -50,10 +50,15 @@ impl SchedExtEnforcer {
         let mut folders = BTreeSet::new();
         let mut early = Vec::new();
         for group in groups {
-            let Selector::Cgroup(path) = &group.selector else {
+            let folder = match &group.selector {
+                Selector::Cgroup(path) => {
+                    Some(CpuGroup::at(&self.context.hierarchy, path).cpu_file(""))
+                }
+                Selector::Process(_) => self.stock.left_folder(&group.name),
+            };
+            let Some(folder) = folder else {
                 continue;
             };
-            let folder = CpuGroup::at(&self.context.hierarchy, path).cpu_file("");
             // The folder of another group is refused later.
             let is_free = !self.scheduled.contains_key(&group.name)
                 && !self.context.groups.lock().contains_key(&folder)
@@ -157,14 +162,22 @@ impl SchedExtEnforcer {
         }
     }
 
+    /// Returns whether a group has the slot of a cgroup that it had before it was made anew.
+    pub(super) fn has_moved(&self, name: &str) -> bool {
+        let Some(scheduled) = self.scheduled.get(name) else {
+            return false;
+        };
+        let now = self.folder(name).and_then(|folder| {
+            let cgroup_id = slots::cgroup_id(&folder)?;
+            Ok((folder, cgroup_id))
+        });
+        now.is_ok_and(|(folder, id)| folder != scheduled.folder || id != scheduled.cgroup_id)
+    }
+
     /// Changes a group that has a slot. `None`: it has none for the cgroup that it has now.
     pub(super) fn change_in_place(&mut self, group: &GroupPolicy) -> Option<Result<()>> {
-        let folder = match self.folder(&group.name) {
-            Ok(folder) => folder,
-            Err(error) => return Some(Err(error)),
-        };
-        let scheduled = self.scheduled.get(&group.name)?;
-        if scheduled.folder != folder {
+        self.scheduled.get(&group.name)?;
+        if self.has_moved(&group.name) {
             self.take_back(&[&group.name], &mut UndoReport::default());
             return None;
         }

@@ -258,13 +258,15 @@ impl SchedExtEnforcer {
             let group = groups[index];
             let is_early = early.contains(&group.name);
             results[index] = match done {
-                Ok(()) if group.is_scheduled && !is_early => match self.change_in_place(group) {
-                    Some(changed) => changed,
-                    None => {
-                        late.push((index, group));
-                        Ok(())
+                Ok(()) if group.is_scheduled && (!is_early || self.has_moved(&group.name)) => {
+                    match self.change_in_place(group) {
+                        Some(changed) => changed,
+                        None => {
+                            late.push((index, group));
+                            Ok(())
+                        }
                     }
-                },
+                }
                 // Before adoption the slot may be an earlier owner's: limited as it was, the group
                 // is tried again.
                 Err(error) if is_early && self.context.has_adopted.load(Ordering::Acquire) => {
@@ -427,9 +429,9 @@ impl Enforcer for SchedExtEnforcer {
 #[cfg(test)]
 mod tests {
     use plimsoll_engine::group_policy::Selector;
+    use plimsoll_engine::tasks::TaskId;
 
     use super::*;
-    use plimsoll_engine::tasks::TaskId;
 
     fn part(json: &str, is_foreign: bool, is_scheduled: bool) -> Knobs {
         let selector = match is_foreign {

@@ -57,29 +57,32 @@ fn a_reload_goes_to_the_stock_kernel_and_back() {
     let daemon = Daemon::start(rig.host, &text_of("sched-ext"));
     rig.wait_until_scheduled(&job);
     assert_eq!(quota_us(&job), -1);
-    let words = "run --class batch --name sleeper -- sleep 100000";
+    let words = "run --class batch --quota 20ms/100ms --name sleeper -- sleep 100000";
     let command = rig.host.start(words.split(' '));
     let own = rig.host.batch("sleeper");
     wait_until("it is there", || own.is_populated().unwrap_or(false));
     let own_before = (cgroup_id(&own), own.processes().unwrap());
     // In this order: a quota that is set after the look at the scheduler came too late.
-    let is_limited = || state() == "enabled" || quota_us(&job) != -1;
-    always_while(is_limited, || daemon.reload_with(&text_of("cgroup")));
+    let have_quotas = || [&job, &own].iter().all(|group| quota_us(group) != -1);
+    let are_limited = || state() == "enabled" || have_quotas();
+    always_while(are_limited, || daemon.reload_with(&text_of("cgroup")));
     // Made anew, it would not have been limited in between.
     assert_eq!((cgroup_id(&own), own.processes().unwrap()), own_before);
     assert_eq!(daemon.state().daemon.enforcer, EnforcerKind::Cgroup);
     assert!(is_idle(&job));
-    assert_eq!(quota_us(&job), 30_000);
+    assert_eq!([&job, &own].map(quota_us), [30_000, 20_000]);
     wait_until("it is unloaded", || state() == "disabled");
-    let has_quota = || {
-        rig.slot(&job)
+    let has_slot = |group| {
+        rig.slot(group)
             .is_some_and(|slot| !slot["pool_usec"].is_null())
     };
-    let is_limited = || quota_us(&job) != -1 || has_quota();
-    always_while(is_limited, || daemon.reload_with(&text_of("sched-ext")));
+    let is_limited = |group| quota_us(group) != -1 || has_slot(group);
+    let are_limited = || is_limited(&job) && is_limited(&own);
+    always_while(are_limited, || daemon.reload_with(&text_of("sched-ext")));
     assert_eq!(daemon.state().daemon.enforcer, EnforcerKind::SchedExt);
     assert_eq!((cgroup_id(&own), own.processes().unwrap()), own_before);
     rig.wait_until_scheduled(&job);
+    assert_eq!(rig.quota_in_force("sleeper"), (20_000, 100_000));
     command.stop();
     assert_eq!(quota_us(&job), -1);
     rig.assert_quota(&shown(&job), 30_000, 100_000);

@@ -228,6 +228,18 @@ impl Table {
         own.contains_key(name) && !self.groups.contains_key(name)
     }
 
+    /// Returns the folder of the newest cgroup of an own group that was left.
+    pub fn left_folder(&self, name: &str) -> Option<PathBuf> {
+        let own = self.context.journal.restores().own.get(name);
+        let own = own.filter(|_| !self.groups.contains_key(name))?;
+        let folders = own.created.values().rev().flatten();
+        let root = self.context.hierarchy.mount_point();
+        folders
+            .filter(|folder| folder.starts_with(root))
+            .find(|folder| os::is_folder(folder))
+            .cloned()
+    }
+
     /// Puts back the groups of an earlier owner that were not taken over and that are not wanted. To
     /// be called when all groups have been added. A wanted one stays limited as it was left, until
     /// it is added or removed.
