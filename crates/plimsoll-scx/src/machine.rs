@@ -31,7 +31,11 @@ const SERVER_PERIOD_MAX_NS: u64 = 4_000_000_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ServerSlices {
     slice_ns: u64,
+    /// Period while all CPUs have such slices.
     period_ns: u64,
+    /// Period while one CPU has them: it has the whole tolerance, and never more than half of its
+    /// time.
+    alone_ns: u64,
 }
 
 impl ServerSlices {
@@ -41,6 +45,7 @@ impl ServerSlices {
         let never = Self {
             slice_ns: SERVER_SLICE_MIN_NS,
             period_ns: SERVER_PERIOD_MAX_NS,
+            alone_ns: SERVER_PERIOD_MAX_NS,
         };
         if tolerance.runtime_ns == 0 || tolerance.period_ns == 0 {
             return never;
@@ -48,18 +53,20 @@ impl ServerSlices {
         // The part of one CPU in a period of a runtime that all CPUs share.
         let all = u128::from(tolerance.period_ns) * u128::from(nr_cpus.max(1));
         let slice = u128::from(SERVER_PERIOD_MIN_NS) * u128::from(tolerance.runtime_ns) / all;
-        if slice >= u128::from(SERVER_SLICE_MIN_NS) {
-            let slice_ns = u64::try_from(slice).unwrap_or(SERVER_PERIOD_MIN_NS);
-            return Self {
-                slice_ns: slice_ns.min(SERVER_PERIOD_MIN_NS),
-                period_ns: SERVER_PERIOD_MIN_NS,
-            };
-        }
-        let period = u128::from(SERVER_SLICE_MIN_NS) * all / u128::from(tolerance.runtime_ns);
+        let slice_ns = u64::try_from(slice)
+            .unwrap_or(SERVER_PERIOD_MIN_NS)
+            .clamp(SERVER_SLICE_MIN_NS, SERVER_PERIOD_MIN_NS);
+        let period_of = |period_ns: u128| {
+            let period = u128::from(slice_ns) * period_ns / u128::from(tolerance.runtime_ns);
+            u64::try_from(period).map_or(SERVER_PERIOD_MAX_NS, |ns| ns.min(SERVER_PERIOD_MAX_NS))
+        };
+        let period_ns = period_of(all).max(SERVER_PERIOD_MIN_NS);
         Self {
-            period_ns: u64::try_from(period)
-                .map_or(SERVER_PERIOD_MAX_NS, |ns| ns.min(SERVER_PERIOD_MAX_NS)),
-            ..never
+            slice_ns,
+            period_ns,
+            alone_ns: period_of(u128::from(tolerance.period_ns))
+                .max(2 * slice_ns)
+                .min(period_ns),
         }
     }
 }
@@ -101,6 +108,7 @@ fn change_for(demand: &Demand, nr_cpus: u32) -> plimsoll_machine_change {
         headroom_cpus,
         server_slice_ns: slices.slice_ns,
         server_period_ns: slices.period_ns,
+        server_alone_ns: slices.alone_ns,
         bandwidth_slice_ns: 0,
     }
 }
@@ -187,16 +195,17 @@ mod tests {
     fn a_tolerance_is_shared_among_cpus() {
         let slices = |tolerance: &str, nr_cpus: u32| {
             let slices = ServerSlices::of(tolerance.parse().unwrap(), nr_cpus);
-            (slices.slice_ns / 1000, slices.period_ns / 1000)
+            [slices.slice_ns, slices.period_ns, slices.alone_ns].map(|ns| ns / 1000)
         };
-        assert_eq!(slices("1ms/100ms", 1), (200, 20_000));
-        assert_eq!(slices("1ms/100ms", 2), (100, 20_000));
-        assert_eq!(slices("1ms/100ms", 4), (100, 40_000));
-        assert_eq!(slices("1ms/100ms", 64), (100, 640_000));
-        assert_eq!(slices("1ms/10s", 64), (100, 4_000_000));
-        assert_eq!(slices("1s/10s", 1), (2000, 20_000));
-        assert_eq!(slices("1s/1s", 1), (20_000, 20_000));
-        assert_eq!(slices("0", 4), (100, 4_000_000));
+        assert_eq!(slices("1ms/100ms", 1), [200, 20_000, 20_000]);
+        assert_eq!(slices("1ms/100ms", 2), [100, 20_000, 10_000]);
+        assert_eq!(slices("1ms/100ms", 4), [100, 40_000, 10_000]);
+        assert_eq!(slices("1ms/100ms", 64), [100, 640_000, 10_000]);
+        assert_eq!(slices("1ms/10s", 64), [100, 4_000_000, 1_000_000]);
+        assert_eq!(slices("1s/10s", 1), [2000, 20_000, 20_000]);
+        assert_eq!(slices("1s/1s", 1), [20_000, 20_000, 20_000]);
+        assert_eq!(slices("1s/1s", 4), [5_000, 20_000, 10_000]);
+        assert_eq!(slices("0", 4), [100, 4_000_000, 4_000_000]);
     }
 
     #[test]

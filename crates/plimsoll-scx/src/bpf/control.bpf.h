@@ -140,6 +140,7 @@ int plimsoll_set_machine(struct plimsoll_machine_change *change)
 	}
 	server_slice_ns = change->server_slice_ns;
 	server_period_ns = change->server_period_ns;
+	server_alone_ns = change->server_alone_ns;
 	headroom_cpus = cpus_wanted;
 	if (cpus_wanted)
 		params.headroom_ppm = PLIM_PPM;

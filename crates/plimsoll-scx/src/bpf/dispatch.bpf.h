@@ -335,7 +335,7 @@ turn_begins(struct plimsoll_cpu *c, s32 cpu, u32 turn, u32 tier_of_prev, u64 now
 		 (waits && !tier_has_work(before, tier_of_prev, cpu)))
 		turn_lapses(c, turn, now);
 	else if (!waits)
-		turn_waits(c, turn, now);
+		turn_is_unused(c, turn, now);
 	else
 		return true;
 	return false;

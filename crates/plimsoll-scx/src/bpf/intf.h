@@ -118,6 +118,7 @@ struct plimsoll_machine_change {
 	/* Server slices of batch work on each CPU that normal work keeps busy. 0: none. */
 	plim_u64 server_slice_ns;
 	plim_u64 server_period_ns;
+	plim_u64 server_alone_ns; /* the period while no other CPU has such slices */
 	plim_u64 bandwidth_slice_ns; /* of all groups; 0: as it is */
 };
 
@@ -217,6 +218,7 @@ struct plimsoll_cpu {
 	plim_u32 run_is_counted; /* in nr_running of the group */
 	plim_u32 turn_granted; /* by the last dispatch */
 	plim_u32 turn; /* in which the present task runs */
+	plim_u32 has_turns; /* counts in nr_with_turns */
 	/*
 	 * The CPU comes to the overdue queue by itself: its task is from there, or was preempted
 	 * for one. Set by the CPU that preempts it and at the look that finds a task, cleared

@@ -246,7 +246,7 @@ goes_direct(const struct task_ctx *t, struct plimsoll_cpu *c, u32 llc, s32 cpu, 
 		return true;
 	if (lower_waits(PLIMSOLL_TIER_NORMAL, cpu))
 		return false;
-	turn_waits(c, PLIMSOLL_TURN_BEHIND_NORMAL, now);
+	turn_is_unused(c, PLIMSOLL_TURN_BEHIND_NORMAL, now);
 	return true;
 }
 
@@ -531,8 +531,10 @@ void BPF_STRUCT_OPS(plimsoll_update_idle, s32 cpu, bool idle)
 	if (!c)
 		return;
 	cpu_enter(c, idle ? PLIMSOLL_CPU_IDLE : PLIMSOLL_CPU_OTHER, now);
-	if (idle)
+	if (idle) {
 		count_tier(c, PLIMSOLL_TIER_NORMAL);
+		turns_share(c, false);
+	}
 	/* The last edge of a CPU that goes offline, which may not kick: see goes_offline(). */
 	if (!c->online)
 		return;

@@ -78,6 +78,12 @@ u32 headroom_cpus;
 u64 bandwidth_slice_ns = PLIM_SLICE_DEFAULT_NS;
 u64 server_slice_ns;
 u64 server_period_ns;
+u64 server_alone_ns;
+/*
+ * Atomic: CPUs with turns behind normal work, which share the tolerance. A CPU counts from its
+ * first turn until it goes idle, or a lower tier needs none.
+ */
+s32 nr_with_turns;
 /* Atomic: CPUs that run tasks of a lower tier, for each tier; see count_tier(). */
 s32 nr_lower[PLIMSOLL_TIERS_PADDED];
 /*

@@ -7,6 +7,10 @@
  * A turn that is due is granted by a dispatch, and what it runs moves the next one: in
  * the long run turns of a kind have no more than the part slice / period of a CPU, however
  * short or long they are. They have less where dispatches come late.
+ *
+ * The tolerance is the machine's. Each CPU has an equal part of it, and those that need turns
+ * share the parts of the others: the first turn comes as late as if all CPUs needed some, and
+ * further ones come sooner.
  */
 #ifndef PLIMSOLL_TURNS_BPF_H
 #define PLIMSOLL_TURNS_BPF_H
@@ -32,6 +36,26 @@ static __always_inline u64 turn_period_ns(u32 turn)
 	return plim_min(BACKGROUND_TURNS * server_period_ns, BACKGROUND_PERIOD_MAX_NS);
 }
 
+/* Notes whether this CPU is one of those that share the tolerance. */
+static __always_inline void turns_share(struct plimsoll_cpu *c, bool has_turns)
+{
+	if (c->has_turns == has_turns)
+		return;
+	c->has_turns = has_turns;
+	__sync_fetch_and_add(&nr_with_turns, has_turns ? 1 : -1);
+}
+
+/* The period in which a CPU that has turns has one, with what the other CPUs leave. */
+static __always_inline u64 turn_shared_period_ns(u32 turn)
+{
+	u64 period_ns = turn_period_ns(turn);
+	s32 nr_sharing = READ_ONCE(nr_with_turns);
+
+	if (turn != PLIMSOLL_TURN_BEHIND_NORMAL)
+		return period_ns;
+	return plim_min(period_ns, server_alone_ns * plim_max(nr_sharing, 1));
+}
+
 static __always_inline bool turn_is_due(const struct plimsoll_cpu *c, u32 turn, u64 now)
 {
 	return server_slice_ns && now >= c->turn_next_ns[turn];
@@ -41,12 +65,22 @@ static __always_inline bool turn_is_due(const struct plimsoll_cpu *c, u32 turn, 
 static __always_inline void turn_lapses(struct plimsoll_cpu *c, u32 turn, u64 now)
 {
 	c->turn_next_ns[turn] = now + turn_period_ns(turn);
+	if (turn == PLIMSOLL_TURN_BEHIND_NORMAL)
+		turns_share(c, false);
 }
 
 /* A turn that is due cannot be used. */
 static __always_inline void turn_waits(struct plimsoll_cpu *c, u32 turn, u64 now)
 {
 	c->turn_next_ns[turn & (PLIMSOLL_TURNS - 1)] = now + TURN_RETRY_NS;
+}
+
+/* A turn that is due is not needed, because no lower tier waits. */
+static __always_inline void turn_is_unused(struct plimsoll_cpu *c, u32 turn, u64 now)
+{
+	turn_waits(c, turn, now);
+	if (turn == PLIMSOLL_TURN_BEHIND_NORMAL)
+		turns_share(c, false);
 }
 
 /* The tier behind which a turn is. */
@@ -64,10 +98,13 @@ static __always_inline bool turn_is_for(u32 turn, u32 tier)
 /* Charges a run that ends now to the turn in which it was. */
 static __always_inline void turn_charge(struct plimsoll_cpu *c, u64 ran_ns, u64 now)
 {
-	u64 period_ns = turn_period_ns(c->turn), slice_ns = plim_max(server_slice_ns, 1);
+	u64 slice_ns = plim_max(server_slice_ns, 1), period_ns;
 	plim_u64 *next_ns = &c->turn_next_ns[c->turn & (PLIMSOLL_TURNS - 1)];
 	u64 delay_ns;
 
+	if (c->turn == PLIMSOLL_TURN_BEHIND_NORMAL)
+		turns_share(c, true);
+	period_ns = turn_shared_period_ns(c->turn);
 	/* No product of these is above 2^63: a period has at most 4 s. */
 	ran_ns = plim_min(ran_ns, TURN_DELAY_MAX_NS);
 	delay_ns = plim_min(ran_ns * period_ns / slice_ns, period_ns + TURN_DELAY_MAX_NS);
