@@ -75,6 +75,18 @@ pub fn read_ids(path: &Path) -> Result<Vec<i32>> {
         .collect())
 }
 
+/// Lists the folders in a folder.
+pub(crate) fn folders_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    // The link count is 2 plus the number of folders. Listing the files of thousands of cgroups
+    // without children would be the largest cost.
+    if os::look(folder)?.nr_links == 2 {
+        return Ok(Vec::new());
+    }
+    let found = os::list(folder)?.into_iter();
+    let folders = found.filter(|found| found.is_folder);
+    Ok(folders.map(|found| found.path).collect())
+}
+
 /// Lists the threads of the cgroup at `folder` and of all below it, without those of the cgroups
 /// `apart` and of all below them. A vanished cgroup has none.
 pub fn threads_below(folder: &Path, apart: &[PathBuf]) -> Vec<i32> {
@@ -84,9 +96,9 @@ pub fn threads_below(folder: &Path, apart: &[PathBuf]) -> Vec<i32> {
         .iter()
         .find_map(|file| read_ids(&folder.join(file)).ok());
     let mut tids = own.unwrap_or_default();
-    for below in os::list(folder).unwrap_or_default() {
-        if below.is_folder && !apart.contains(&below.path) {
-            tids.extend(threads_below(&below.path, apart));
+    for below in folders_in(folder).unwrap_or_default() {
+        if !apart.contains(&below) {
+            tids.extend(threads_below(&below, apart));
         }
     }
     tids

@@ -258,14 +258,8 @@ impl CpuGroup {
     pub fn children(&self) -> Result<Vec<Self>> {
         let folder = self.hierarchy.cpu_folder(&self.path);
         let failed = |source| CgroupError::file("list", &folder, source);
-        // The link count is 2 plus the number of children. Listing the files of thousands of
-        // cgroups without children would be the largest cost.
-        if os::look(&folder).map_err(failed)?.nr_links == 2 {
-            return Ok(Vec::new());
-        }
-        let below = os::list(&folder).map_err(failed)?.into_iter();
-        let names = below.filter(|found| found.is_folder);
-        let names = names.filter_map(|found| Some(self.child(found.path.file_name()?)));
+        let below = files::folders_in(&folder).map_err(failed)?.into_iter();
+        let names = below.filter_map(|found| Some(self.child(found.file_name()?)));
         Ok(names.collect())
     }
 
