@@ -43,5 +43,5 @@ mod start;
 
 pub use composition::Service;
 pub use handle::Handle;
-pub use options::{AfterAdoption, Attached, Enforcing, Guard, LINGER, Options, Starter, TakeGuard};
+pub use options::{Attached, Enforcing, Guard, Handover, LINGER, Options, Starter, TakeGuard};
 pub use parts::{Heartbeat, forget};

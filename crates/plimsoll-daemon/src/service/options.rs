@@ -27,12 +27,12 @@ pub struct Enforcing {
     pub is_scheduled: bool,
     /// Undo of changes that earlier processes left behind.
     pub left_behind: UndoReport,
-    /// Undo of what holds limits until the enforcer has adopted all groups.
-    pub after_adoption: Option<AfterAdoption>,
+    /// Undo of what holds limits until all groups are in force.
+    pub handover: Option<Handover>,
 }
 
 /// Undoes changes of an earlier owner.
-pub type AfterAdoption = Box<dyn FnOnce() -> UndoReport + Send>;
+pub type Handover = Box<dyn FnOnce() -> UndoReport + Send>;
 
 /// An attached guard: it has the kernel's fair class look again where the class runs batch work
 /// before normal work. Dropping it detaches it.

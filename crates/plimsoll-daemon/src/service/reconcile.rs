@@ -34,6 +34,9 @@ impl Service {
         if has_reconciled {
             self.enforcement.shared().look_now();
         }
+        let left = self.follow_handover();
+        self.notices
+            .log_undo(&left, "for no group needs it any more");
     }
 
     /// Puts one group into force before the others that are pending.
@@ -158,7 +161,26 @@ impl Service {
         let desired = desired.map(|(name, _)| name.clone());
         let earlier = self.requests.earlier_names().map(str::to_owned);
         let wanted = desired.chain(earlier).collect();
-        self.enforcement.finish_adoption(wanted)
+        let mut report = self.enforcement.undo(Action::FinishAdoption { wanted });
+        report.extend(self.follow_handover());
+        report
+    }
+
+    /// Undoes what holds limits of an earlier owner, or enforcer, once all groups are in force.
+    fn follow_handover(&mut self) -> UndoReport {
+        if !self.enforcement.has_handover() {
+            return UndoReport::default();
+        }
+        let waiting = self
+            .table
+            .not_in_force()
+            .map(|name| format!("the scheduler stays loaded until this group is in force: {name}"));
+        let is_over = waiting.is_none();
+        self.notices.note_problem("handover", waiting);
+        match is_over {
+            true => self.enforcement.end_handover(),
+            false => UndoReport::default(),
+        }
     }
 
     /// Undoes the changes of a group that is not desired any more.

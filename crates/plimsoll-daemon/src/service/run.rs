@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use plimsoll_cgroupfs::os;
-use plimsoll_engine::action::Action;
 use plimsoll_engine::host::nr_cpus_online;
 use plimsoll_engine::undo::UndoReport;
 
@@ -179,7 +178,7 @@ impl Service {
         if self.lifetime.leaves_groups() && self.table.len() > 0 {
             return tuning;
         }
-        let mut report = self.enforcement.undo(Action::UndoAll);
+        let mut report = self.enforcement.undo_all();
         self.notices.log_undo_problems(&report);
         report.extend(tuning);
         report

@@ -1,13 +1,16 @@
 //! Requests in an order, or at a moment, in which limits were lost or processes moved once.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use plimsoll_cgroupfs::Version;
-use plimsoll_cgroupfs::simulated::{self, Kernel};
+use plimsoll_cgroupfs::simulated::{self, Kernel, Write};
 use plimsoll_daemon::control::protocol::{Answer, Choice, Request, Run, Set};
 use plimsoll_daemon::log::Log;
 use plimsoll_daemon::service::Service;
+use plimsoll_engine::undo::UndoReport;
 
 use crate::stock::{self, CONFIG, RUNTIME};
 
@@ -341,4 +344,29 @@ fn a_group_that_could_not_be_undone_takes_the_next_process_in() {
         rig.run("x", 7);
         assert_eq!(rate_ppm(7), PPM, "{after}");
     }
+}
+
+#[test]
+fn what_holds_limits_of_an_earlier_owner_stays_until_all_groups_are_in_force() {
+    let mut rig = Rig::new();
+    rig.0 = None;
+    let text = "version = 1\n[[group]]\nname = \"d\"\nmatch = { cgroup = \"/d\" }\nquota = \"20ms/100ms\"\n";
+    simulated::with(|kernel| {
+        kernel.disk().others_write(Path::new(CONFIG), text);
+        kernel.faults.refusal_in = Some((Write::Kernel, 0, EIO));
+    });
+    let is_over = Arc::new(AtomicBool::new(false));
+    let sets = Arc::clone(&is_over);
+    let handover = Box::new(move || {
+        sets.store(true, Ordering::Relaxed);
+        UndoReport::default()
+    });
+    let options = stock::options_with_handover(rig.1, Log::silent(), handover);
+    rig.0 = Service::start(options).ok();
+    let is_over = || is_over.load(Ordering::Relaxed);
+    assert!(!is_over());
+    rig.pass(2);
+    let is_limited = simulated::with(|kernel| kernel.text(Path::new("d/cpu.max")));
+    assert_eq!(is_limited.as_deref(), Some("20000 100000"));
+    assert!(is_over());
 }

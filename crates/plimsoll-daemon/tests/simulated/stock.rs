@@ -8,7 +8,7 @@ use plimsoll_cgroupfs::simulated::{self, MOUNT};
 use plimsoll_cgroupfs::{Hierarchy, Version};
 use plimsoll_daemon::config::EnforcerWanted;
 use plimsoll_daemon::log::Log;
-use plimsoll_daemon::service::{Enforcing, Options, Starter, TakeGuard};
+use plimsoll_daemon::service::{Enforcing, Handover, Options, Starter, TakeGuard};
 use plimsoll_engine::Result;
 use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::enforcer::EnforcerKind;
@@ -21,6 +21,7 @@ pub const CONFIG: &str = "/simulated/etc/plimsoll.toml";
 struct Stock {
     hierarchy: Arc<Hierarchy>,
     runtime: RuntimeFolder,
+    handover: Option<Handover>,
 }
 
 impl Starter for Stock {
@@ -35,7 +36,7 @@ impl Starter for Stock {
             kind: EnforcerKind::Cgroup,
             is_scheduled: false,
             left_behind,
-            after_adoption: None,
+            handover: self.handover.take(),
         })
     }
 
@@ -56,9 +57,27 @@ pub fn options(version: Version, has_file: bool, log: Log) -> Options {
         config: has_file.then(|| CONFIG.into()),
         runtime: runtime.clone(),
         hierarchy: Arc::clone(&hierarchy),
-        starter: Box::new(Stock { hierarchy, runtime }),
+        starter: Box::new(Stock {
+            hierarchy,
+            runtime,
+            handover: None,
+        }),
         heartbeat: None,
         log: Arc::new(log),
+    }
+}
+
+/// Returns the options of an owner that also finds something of an earlier one that holds limits.
+pub fn options_with_handover(version: Version, log: Log, handover: Handover) -> Options {
+    let options = options(version, true, log);
+    let starter = Stock {
+        hierarchy: Arc::clone(&options.hierarchy),
+        runtime: options.runtime.clone(),
+        handover: Some(handover),
+    };
+    Options {
+        starter: Box::new(starter),
+        ..options
     }
 }
 

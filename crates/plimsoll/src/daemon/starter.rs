@@ -5,7 +5,7 @@ use std::thread;
 
 use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_daemon::config::EnforcerWanted;
-use plimsoll_daemon::service::{AfterAdoption, Enforcing, Starter, TakeGuard};
+use plimsoll_daemon::service::{Enforcing, Handover, Starter, TakeGuard};
 use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::enforcer::EnforcerKind;
 use plimsoll_engine::runtime::RuntimeFolder;
@@ -42,30 +42,30 @@ impl HostStarter {
 
     fn stock(&self) -> Result<Enforcing> {
         // First: the enforcer undoes journals without an owner.
-        let after_adoption = self.left_scheduler()?;
+        let handover = self.left_scheduler()?;
         let (enforcer, left_behind) = CgroupEnforcer::adopting(&self.hierarchy, &self.runtime)?;
         Ok(Enforcing {
             enforcer: Box::new(enforcer),
             kind: EnforcerKind::Cgroup,
             is_scheduled: false,
             left_behind,
-            after_adoption,
+            handover,
         })
     }
 
     /// Unloads the scheduler that an earlier owner has left, which holds quotas and caps until
     /// the kernel's files hold them.
     #[cfg(feature = "sched-ext")]
-    fn left_scheduler(&self) -> Result<Option<AfterAdoption>> {
+    fn left_scheduler(&self) -> Result<Option<Handover>> {
         let left = plimsoll_scx::Host::take_left(&self.runtime);
         let left = left.map_err(|error| EngineError::SchedExt {
             problem: error.to_string(),
         })?;
-        Ok(left.map(|left| Box::new(|| left.unload()) as AfterAdoption))
+        Ok(left.map(|left| Box::new(|| left.unload()) as Handover))
     }
 
     #[cfg(not(feature = "sched-ext"))]
-    fn left_scheduler(&self) -> Result<Option<AfterAdoption>> {
+    fn left_scheduler(&self) -> Result<Option<Handover>> {
         Ok(None)
     }
 
@@ -78,7 +78,7 @@ impl HostStarter {
             kind: EnforcerKind::SchedExt,
             is_scheduled: !is_lazy,
             left_behind,
-            after_adoption: None,
+            handover: None,
         })
     }
 

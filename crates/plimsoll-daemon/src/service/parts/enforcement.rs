@@ -1,6 +1,5 @@
 //! The enforcer with its planner and its control loop: they are replaced together.
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, MutexGuard};
 
 use plimsoll_cgroupfs::Hierarchy;
@@ -11,7 +10,7 @@ use plimsoll_engine::machine_policy::MachinePolicy;
 use plimsoll_engine::undo::UndoReport;
 
 use super::super::handle::Handle;
-use super::super::options::{AfterAdoption, Starter};
+use super::super::options::{Handover, Starter};
 use super::control_loop::{ControlLoop, Heartbeat, Shared};
 use super::planner::Planner;
 use crate::config::{Config, EnforcerWanted};
@@ -24,7 +23,7 @@ pub(in crate::service) struct Enforcement {
     /// The policy that was handed to the enforcer.
     machine: Option<MachinePolicy>,
     hands_over_again: bool,
-    after_adoption: Option<AfterAdoption>,
+    handover: Option<Handover>,
 }
 
 impl Enforcement {
@@ -46,7 +45,7 @@ impl Enforcement {
             control: ControlLoop::start(enforcing.enforcer, heartbeat, service),
             machine: None,
             hands_over_again: false,
-            after_adoption: enforcing.after_adoption,
+            handover: enforcing.handover,
             starter,
             hierarchy,
         };
@@ -60,22 +59,30 @@ impl Enforcement {
     /// When the new one cannot be started; the present one stays, and has no groups.
     pub fn replace(&mut self, wanted: EnforcerWanted) -> Result<UndoReport> {
         // Else the next enforcer could not have what this holds.
-        self.after_adoption = None;
+        self.handover = None;
         let enforcing = self.starter.start(wanted)?;
         drop(self.control.replace(enforcing.enforcer));
         self.machine = None;
-        self.after_adoption = enforcing.after_adoption;
+        self.handover = enforcing.handover;
         self.planner = Planner::new(&self.hierarchy, enforcing.kind, enforcing.is_scheduled);
         Ok(enforcing.left_behind)
     }
 
-    /// Undoes the changes of an earlier owner, or enforcer, that no wanted group needs any more.
-    /// Called after all groups have been added.
-    pub fn finish_adoption(&mut self, wanted: BTreeSet<String>) -> UndoReport {
-        let mut report = self.undo(Action::FinishAdoption { wanted });
-        if let Some(undo) = self.after_adoption.take() {
-            report.extend(undo());
-        }
+    /// Whether something of an earlier owner, or enforcer, still holds limits.
+    pub fn has_handover(&self) -> bool {
+        self.handover.is_some()
+    }
+
+    /// Undoes what still holds limits. All groups are in force, or are undone.
+    pub fn end_handover(&mut self) -> UndoReport {
+        let undo = self.handover.take();
+        undo.map(|undo| undo()).unwrap_or_default()
+    }
+
+    /// Undoes everything.
+    pub fn undo_all(&mut self) -> UndoReport {
+        let mut report = self.undo(Action::UndoAll);
+        report.extend(self.end_handover());
         report
     }
 

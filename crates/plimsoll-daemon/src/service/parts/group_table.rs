@@ -57,6 +57,15 @@ impl GroupTable {
         entry.is_some_and(|entry| entry.applied.is_some())
     }
 
+    /// A group that is not in force, although it is to be.
+    pub fn not_in_force(&self) -> Option<&String> {
+        let is_waiting = |entry: &Entry| entry.desired.is_some() && entry.applied.is_none();
+        let mut entries = self.entries.iter();
+        entries
+            .find(|(_, entry)| is_waiting(entry))
+            .map(|(name, _)| name)
+    }
+
     /// The groups that belong to a group of the file.
     pub fn names_of_rule(&self, rule: &str) -> Vec<String> {
         let of_rule = self.entries.iter().filter(|(_, entry)| {
