@@ -177,7 +177,7 @@ impl BusyMeter {
     fn scan(&mut self, start: bool) -> Result<()> {
         let top = self.hierarchy.cpu_folder(Path::new(""));
         let entries = os::list(&top).map_err(|source| EngineError::file("list", &top, source))?;
-        for entry in entries {
+        for entry in entries.into_iter().filter(|entry| entry.is_folder) {
             let path = entry.path.join("cpu.stat");
             if self.counters.contains_key(&path) || !os::exists(&path) {
                 continue;
