@@ -3,10 +3,8 @@
 //!
 //! A [`Controller`] takes, interval by interval, the CPU time used by batch work
 //! and by all other work, and grants batch work CPU time.
-//! [`split`] shares that grant among batch groups. A [`Demand`] merges the
+//! [`crate::sharing`] shares that grant among batch groups. A [`Demand`] merges the
 //! headrooms and tolerances of several groups.
-
-use std::cmp::Ordering;
 
 use thiserror::Error;
 
@@ -23,8 +21,6 @@ pub const TOLERANCE_RUNTIME_MAX_NS: u64 = ffi::PLIM_TOLERANCE_RUNTIME_MAX_NS;
 pub const TOLERANCE_PERIOD_DEFAULT_NS: u64 = ffi::PLIM_TOLERANCE_PERIOD_DEFAULT_NS;
 pub const TOLERANCE_PERIOD_MIN_NS: u64 = ffi::PLIM_TOLERANCE_PERIOD_MIN_NS;
 pub const TOLERANCE_PERIOD_MAX_NS: u64 = ffi::PLIM_TOLERANCE_PERIOD_MAX_NS;
-/// A want that no grant satisfies.
-pub const WANT_ANYTHING_NS: u64 = ffi::PLIM_UNLIMITED;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -313,50 +309,5 @@ impl Demand {
             runtime_ns: self.raw.tolerance_runtime_ns,
             period_ns: self.raw.tolerance_period_ns,
         }
-    }
-}
-
-/// A batch group's part of a grant.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BatchGroup {
-    /// Maximum that the group can use; [`WANT_ANYTHING_NS`]: any amount.
-    pub want_ns: u64,
-    /// Part of the grant, set by [`split`].
-    pub share_ns: u64,
-    /// On the cgroup v2 scale, 1 to 10,000. Out of range counts as the nearest
-    /// in range.
-    pub weight: u32,
-}
-
-/// The order in which the core serves batch groups.
-fn order_of(a: &ffi::plim_headroom_batch_group, b: &ffi::plim_headroom_batch_group) -> Ordering {
-    // SAFETY: reads the two structs; takes any numbers.
-    let is_before = |a, b| unsafe { ffi::plim_headroom_batch_before(a, b) != 0 };
-    match (is_before(a, b), is_before(b, a)) {
-        (true, _) => Ordering::Less,
-        (false, true) => Ordering::Greater,
-        (false, false) => Ordering::Equal,
-    }
-}
-
-/// Shares a grant among any number of batch groups by weight. Time that one does
-/// not want goes to the others. A grant above
-/// [`RUNTIME_MAX_NS`](crate::RUNTIME_MAX_NS) counts as that.
-pub fn split(groups: &mut [BatchGroup], grant_ns: u64) {
-    let raw_of = |group: &BatchGroup| ffi::plim_headroom_batch_group {
-        want_ns: group.want_ns,
-        share_ns: 0,
-        weight: group.weight,
-    };
-    let mut order: Vec<(usize, ffi::plim_headroom_batch_group)> =
-        groups.iter().map(raw_of).enumerate().collect();
-    order.sort_by(|(_, a), (_, b)| order_of(a, b));
-    let (indices, mut raw): (Vec<usize>, Vec<_>) = order.into_iter().unzip();
-    // No memory holds more than a u32 counts.
-    let count = u32::try_from(raw.len()).unwrap_or(u32::MAX);
-    // SAFETY: the array has at least count groups.
-    unsafe { ffi::plim_headroom_split(raw.as_mut_ptr(), count, grant_ns) };
-    for (index, raw) in indices.into_iter().zip(raw) {
-        groups[index].share_ns = raw.share_ns;
     }
 }

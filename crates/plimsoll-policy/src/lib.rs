@@ -10,7 +10,7 @@
 //! (`_permille`) of one CPU, unless stated otherwise.
 //!
 //! One module per header, but for the guard's, which only the kernel calls: [`bandwidth`],
-//! [`batch`], [`headroom`], [`order`], [`ratecap`].
+//! [`batch`], [`headroom`], [`order`], [`ratecap`], [`sharing`].
 
 pub mod bandwidth;
 pub mod batch;
@@ -18,6 +18,7 @@ mod ffi;
 pub mod headroom;
 pub mod order;
 pub mod ratecap;
+pub mod sharing;
 
 pub const NSEC_PER_MSEC: u64 = ffi::PLIM_NSEC_PER_MSEC;
 pub const NSEC_PER_SEC: u64 = ffi::PLIM_NSEC_PER_SEC;

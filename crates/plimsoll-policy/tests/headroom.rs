@@ -1,9 +1,7 @@
 //! Property tests of the headroom core against brute-force sums over windows.
 
 use plimsoll_policy::NSEC_PER_MSEC as MS;
-use plimsoll_policy::headroom::{
-    self, BatchGroup, Controller, Demand, Headroom, Params, Tolerance,
-};
+use plimsoll_policy::headroom::{self, Controller, Demand, Headroom, Params, Tolerance};
 use proptest::prelude::*;
 
 fn params(headroom_ppm: u32, nr_cpus: u32) -> Params {
@@ -79,20 +77,6 @@ proptest! {
     }
 
     #[test]
-    fn shares_equal_those_of_rounds_over_all_groups(
-        raw in prop::collection::vec((want(), 0..=10_001u32), 0..=150),
-        grant_ns in prop_oneof![0..=100u64, 0..=200 * MS, Just(u64::MAX)],
-    ) {
-        let mut groups: Vec<BatchGroup> = raw.iter()
-            .map(|&(want_ns, weight)| BatchGroup { want_ns, weight, share_ns: 7 })
-            .collect();
-        let expected = shares_by_rounds(&groups, grant_ns);
-        headroom::split(&mut groups, grant_ns);
-        let shares: Vec<u64> = groups.iter().map(|group| group.share_ns).collect();
-        prop_assert_eq!(shares, expected);
-    }
-
-    #[test]
     fn a_demand_is_the_largest_headroom_and_the_smallest_tolerance(
         groups in prop::collection::vec((ask(), tolerance()), 0..20),
         nr_cpus in 1..=64u32,
@@ -126,39 +110,6 @@ proptest! {
         prop_assert_eq!(demand_of(&turned), demand);
         turned.reverse();
         prop_assert_eq!(demand_of(&turned), demand);
-    }
-}
-
-/// A want of a batch group: little, so that many are satisfied, or anything.
-fn want() -> impl Strategy<Value = u64> {
-    prop_oneof![
-        4 => 0..=20 * MS,
-        1 => 0..=20u64,
-        1 => Just(headroom::WANT_ANYTHING_NS),
-    ]
-}
-
-/// Reference for `split`, slow and obvious: in each round, all that want no more than their part of
-/// the rest get it; when there is none, all get their part.
-fn shares_by_rounds(groups: &[BatchGroup], grant_ns: u64) -> Vec<u64> {
-    let weight = |group: &BatchGroup| u128::from(group.weight.clamp(1, 10_000));
-    let mut left_ns = u128::from(grant_ns.min(plimsoll_policy::RUNTIME_MAX_NS));
-    let mut shares: Vec<Option<u64>> = vec![None; groups.len()];
-    loop {
-        let open = || (0..groups.len()).filter(|&index| shares[index].is_none());
-        let sum: u128 = open().map(|index| weight(&groups[index])).sum();
-        let part = |index: usize| left_ns * weight(&groups[index]) / sum;
-        let satisfied: Vec<usize> = open()
-            .filter(|&index| u128::from(groups[index].want_ns) <= part(index))
-            .collect();
-        if satisfied.is_empty() {
-            let rest = |index: usize| shares[index].unwrap_or_else(|| part(index) as u64);
-            return (0..groups.len()).map(rest).collect();
-        }
-        for index in satisfied {
-            shares[index] = Some(groups[index].want_ns);
-            left_ns -= u128::from(groups[index].want_ns);
-        }
     }
 }
 

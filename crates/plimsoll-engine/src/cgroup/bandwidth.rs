@@ -15,7 +15,7 @@ const WIDE_CAP_PERIOD_MS: u64 = 20;
 /// Lowest cap that counts as wide.
 const WIDE_CAP_PERMILLE: u64 = 500;
 /// Smallest quota that the kernel takes.
-pub(crate) const KERNEL_QUOTA_MIN_NS: u64 = 1_000_000;
+pub(crate) const KERNEL_QUOTA_MIN_NS: u64 = plimsoll_policy::sharing::LEAST_NS;
 /// Longest period that the kernel takes.
 pub(crate) const KERNEL_PERIOD_MAX_NS: u64 = 1_000_000_000;
 

@@ -69,6 +69,7 @@ pub const PLIM_CAP_AHEAD_MAX_NS: u64 = 1099511627776;
 pub const PLIM_HALF_LIFE_DEFAULT_NS: u64 = 1000000000;
 pub const PLIM_HALF_LIFE_MIN_NS: u64 = 50000000;
 pub const PLIM_HALF_LIFE_MAX_NS: u64 = 60000000000;
+pub const PLIM_SHARE_LEAST_NS: u64 = 1000000;
 unsafe extern "C" {
     #[link_name = "plim_min__extern"]
     pub fn plim_min(a: plim_u64, b: plim_u64) -> plim_u64;
@@ -868,52 +869,6 @@ unsafe extern "C" {
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
-pub struct plim_headroom_batch_group {
-    pub want_ns: plim_u64,
-    pub share_ns: plim_u64,
-    pub weight: plim_u32,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    [
-        "Size of plim_headroom_batch_group",
-    ][::std::mem::size_of::<plim_headroom_batch_group>() - 24usize];
-    [
-        "Alignment of plim_headroom_batch_group",
-    ][::std::mem::align_of::<plim_headroom_batch_group>() - 8usize];
-    [
-        "Offset of field: plim_headroom_batch_group::want_ns",
-    ][::std::mem::offset_of!(plim_headroom_batch_group, want_ns) - 0usize];
-    [
-        "Offset of field: plim_headroom_batch_group::share_ns",
-    ][::std::mem::offset_of!(plim_headroom_batch_group, share_ns) - 8usize];
-    [
-        "Offset of field: plim_headroom_batch_group::weight",
-    ][::std::mem::offset_of!(plim_headroom_batch_group, weight) - 16usize];
-};
-unsafe extern "C" {
-    #[link_name = "plim_headroom_batch_weight__extern"]
-    pub fn plim_headroom_batch_weight(
-        group: *const plim_headroom_batch_group,
-    ) -> plim_u64;
-}
-unsafe extern "C" {
-    #[link_name = "plim_headroom_batch_before__extern"]
-    pub fn plim_headroom_batch_before(
-        a: *const plim_headroom_batch_group,
-        b: *const plim_headroom_batch_group,
-    ) -> ::std::os::raw::c_int;
-}
-unsafe extern "C" {
-    #[link_name = "plim_headroom_split__extern"]
-    pub fn plim_headroom_split(
-        groups: *mut plim_headroom_batch_group,
-        nr_groups: plim_u32,
-        grant_ns: plim_u64,
-    );
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
 pub struct plim_order {
     pub start: plim_u64,
     pub deadline: plim_u64,
@@ -1221,4 +1176,88 @@ unsafe extern "C" {
         cap: *const plim_ratecap,
         params: *const plim_ratecap_params,
     ) -> ::std::os::raw::c_int;
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq, Eq)]
+pub struct plim_share {
+    pub want_ns: plim_u64,
+    pub share_ns: plim_u64,
+    pub debt_ns: plim_u64,
+    pub waited_ns: plim_u64,
+    pub weight: plim_u32,
+    pub index: plim_u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of plim_share"][::std::mem::size_of::<plim_share>() - 40usize];
+    ["Alignment of plim_share"][::std::mem::align_of::<plim_share>() - 8usize];
+    [
+        "Offset of field: plim_share::want_ns",
+    ][::std::mem::offset_of!(plim_share, want_ns) - 0usize];
+    [
+        "Offset of field: plim_share::share_ns",
+    ][::std::mem::offset_of!(plim_share, share_ns) - 8usize];
+    [
+        "Offset of field: plim_share::debt_ns",
+    ][::std::mem::offset_of!(plim_share, debt_ns) - 16usize];
+    [
+        "Offset of field: plim_share::waited_ns",
+    ][::std::mem::offset_of!(plim_share, waited_ns) - 24usize];
+    [
+        "Offset of field: plim_share::weight",
+    ][::std::mem::offset_of!(plim_share, weight) - 32usize];
+    [
+        "Offset of field: plim_share::index",
+    ][::std::mem::offset_of!(plim_share, index) - 36usize];
+};
+unsafe extern "C" {
+    #[link_name = "plim_share_weight__extern"]
+    pub fn plim_share_weight(group: *const plim_share) -> plim_u64;
+}
+unsafe extern "C" {
+    #[link_name = "plim_share_before__extern"]
+    pub fn plim_share_before(
+        a: *const plim_share,
+        b: *const plim_share,
+    ) -> ::std::os::raw::c_int;
+}
+unsafe extern "C" {
+    #[link_name = "plim_share_split__extern"]
+    pub fn plim_share_split(
+        groups: *mut plim_share,
+        nr_groups: plim_u32,
+        grant_ns: plim_u64,
+    );
+}
+unsafe extern "C" {
+    #[link_name = "plim_share_waits__extern"]
+    pub fn plim_share_waits(group: *const plim_share) -> ::std::os::raw::c_int;
+}
+unsafe extern "C" {
+    #[link_name = "plim_share_out__extern"]
+    pub fn plim_share_out(
+        groups: *mut plim_share,
+        modest: *mut plim_share,
+        nr_groups: plim_u32,
+        grant_ns: plim_u64,
+    ) -> ::std::os::raw::c_int;
+}
+unsafe extern "C" {
+    #[link_name = "plim_share_pay__extern"]
+    pub fn plim_share_pay(
+        groups: *mut plim_share,
+        nr_groups: plim_u32,
+        grant_ns: plim_u64,
+    );
+}
+unsafe extern "C" {
+    #[link_name = "plim_share_waits_longer__extern"]
+    pub fn plim_share_waits_longer(
+        a: *const plim_share,
+        b: *const plim_share,
+    ) -> ::std::os::raw::c_int;
+}
+unsafe extern "C" {
+    #[link_name = "plim_share_pool__extern"]
+    pub fn plim_share_pool(groups: *mut plim_share, nr_groups: plim_u32);
 }

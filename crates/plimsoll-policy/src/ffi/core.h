@@ -6,4 +6,5 @@
 #include "plimsoll/headroom.h"
 #include "plimsoll/order.h"
 #include "plimsoll/ratecap.h"
+#include "plimsoll/sharing.h"
 #include "plimsoll/units.h"

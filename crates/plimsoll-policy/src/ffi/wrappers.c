@@ -69,9 +69,6 @@ void plim_headroom_demand_add_tolerance__extern(struct plim_headroom_demand *dem
 void plim_headroom_demand_add__extern(struct plim_headroom_demand *demand, enum plim_headroom_form form, plim_u32 value, plim_u64 runtime_ns, plim_u64 period_ns) { plim_headroom_demand_add(demand, form, value, runtime_ns, period_ns); }
 enum plim_headroom_form plim_headroom_demand_in_force__extern(const struct plim_headroom_demand *demand, plim_u32 nr_cpus) { return plim_headroom_demand_in_force(demand, nr_cpus); }
 enum plim_headroom_form plim_headroom_demand_overruled__extern(const struct plim_headroom_demand *demand, plim_u32 nr_cpus) { return plim_headroom_demand_overruled(demand, nr_cpus); }
-plim_u64 plim_headroom_batch_weight__extern(const struct plim_headroom_batch_group *group) { return plim_headroom_batch_weight(group); }
-int plim_headroom_batch_before__extern(const struct plim_headroom_batch_group *a, const struct plim_headroom_batch_group *b) { return plim_headroom_batch_before(a, b); }
-void plim_headroom_split__extern(struct plim_headroom_batch_group *groups, plim_u32 nr_groups, plim_u64 grant_ns) { plim_headroom_split(groups, nr_groups, grant_ns); }
 plim_u32 plim_order_nice_weight__extern(plim_s32 nice) { return plim_order_nice_weight(nice); }
 plim_u32 plim_order_group_weight__extern(plim_u32 group_weight) { return plim_order_group_weight(group_weight); }
 plim_u64 plim_order_share_at_top__extern(plim_u32 weight) { return plim_order_share_at_top(weight); }
@@ -106,3 +103,11 @@ void plim_ratecap_set__extern(struct plim_ratecap *cap, const struct plim_rateca
 plim_u64 plim_ratecap_decay_ppm__extern(plim_u64 elapsed_ns, plim_u64 half_life_ns) { return plim_ratecap_decay_ppm(elapsed_ns, half_life_ns); }
 plim_u64 plim_ratecap_rate_update__extern(struct plim_ratecap *cap, const struct plim_ratecap_params *params, plim_u64 ran_ns, plim_u64 now_ns) { return plim_ratecap_rate_update(cap, params, ran_ns, now_ns); }
 int plim_ratecap_is_background__extern(const struct plim_ratecap *cap, const struct plim_ratecap_params *params) { return plim_ratecap_is_background(cap, params); }
+plim_u64 plim_share_weight__extern(const struct plim_share *group) { return plim_share_weight(group); }
+int plim_share_before__extern(const struct plim_share *a, const struct plim_share *b) { return plim_share_before(a, b); }
+void plim_share_split__extern(struct plim_share *groups, plim_u32 nr_groups, plim_u64 grant_ns) { plim_share_split(groups, nr_groups, grant_ns); }
+int plim_share_waits__extern(const struct plim_share *group) { return plim_share_waits(group); }
+int plim_share_out__extern(struct plim_share *groups, struct plim_share *modest, plim_u32 nr_groups, plim_u64 grant_ns) { return plim_share_out(groups, modest, nr_groups, grant_ns); }
+void plim_share_pay__extern(struct plim_share *groups, plim_u32 nr_groups, plim_u64 grant_ns) { plim_share_pay(groups, nr_groups, grant_ns); }
+int plim_share_waits_longer__extern(const struct plim_share *a, const struct plim_share *b) { return plim_share_waits_longer(a, b); }
+void plim_share_pool__extern(struct plim_share *groups, plim_u32 nr_groups) { plim_share_pool(groups, nr_groups); }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_cgroupfs::os::{Access, File};
 use plimsoll_cgroupfs::{CpuGroup, Hierarchy, UsageCounter, Version};
-use plimsoll_policy::headroom as core;
+use plimsoll_policy::sharing;
 
 use super::RETURN_INTERVALS;
 use super::activity::Activity;
@@ -53,9 +53,9 @@ pub(super) struct ControlledGroup {
     left_ns: u64,
     /// Usage beyond the quota. The kernel forgets it when the quota is written, but the group owes
     /// it to those that share the allowance.
-    pub debt_ns: u64,
+    debt_ns: u64,
     /// Sum of the shares that were too small for the kernel and not written so far.
-    pub waited_ns: u64,
+    waited_ns: u64,
     written: Option<Instant>,
     refused: Option<Instant>,
     /// Usage in the last interval.
@@ -140,11 +140,29 @@ impl ControlledGroup {
         self.used_ns.saturating_mul(2 * u64::from(RETURN_INTERVALS))
     }
 
+    /// Returns the group as the core shares a grant.
+    pub fn claim(&self) -> sharing::Group {
+        sharing::Group {
+            want_ns: self.want_ns(),
+            modest_ns: self.modest_want_ns(),
+            weight: self.description.weight,
+            share_ns: 0,
+            debt_ns: self.debt_ns,
+            waited_ns: self.waited_ns,
+        }
+    }
+
+    /// Takes over what the core has noted of the group.
+    pub fn take(&mut self, claim: &sharing::Group) {
+        self.debt_ns = claim.debt_ns;
+        self.waited_ns = claim.waited_ns;
+    }
+
     /// Time that the group can use until the next return: any amount if it has used up its quota,
     /// else somewhat more than it used. A group that runs, with enough quota left to go on, has not
     /// used it up. One that does not run may be throttled in spite of the estimated rest, which a
     /// CPU may hold.
-    pub fn want_ns(&self) -> u64 {
+    fn want_ns(&self) -> u64 {
         let least_ns = if self.is_hungry() {
             0
         } else {
@@ -154,9 +172,9 @@ impl ControlledGroup {
     }
 
     /// Smallest share that the group needs until the next return, while many groups wait for quota.
-    pub fn modest_want_ns(&self) -> u64 {
+    fn modest_want_ns(&self) -> u64 {
         if self.is_hungry() && !self.can_go_on() {
-            return core::WANT_ANYTHING_NS;
+            return sharing::WANT_ANYTHING_NS;
         }
         self.ample_ns()
     }

@@ -44,7 +44,6 @@ mod activity;
 mod batch_group;
 mod demand;
 mod running;
-mod share;
 #[cfg(test)]
 mod tests;
 

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use nix::sys::resource::{Resource, getrlimit};
 use plimsoll_cgroupfs::Hierarchy;
-use plimsoll_policy::headroom::{self as core, Controller};
+use plimsoll_policy::headroom::Controller;
+use plimsoll_policy::sharing;
 
 use super::INTERVAL;
 use super::activity::nr_looks;
 use super::batch_group::{BatchGroup, ControlledGroup};
 use super::demand::params_of;
-use super::share;
 use crate::cgroup::BusyMeter;
 use crate::cgroup::bandwidth::KERNEL_QUOTA_MIN_NS;
 use crate::control::CoreClock;
@@ -352,47 +352,24 @@ impl Running {
     /// Returns the part of the quota of each active group that it keeps until the next return:
     /// the rest, or less where all rests together are more than the core allows.
     fn rest_shares(&self) -> Vec<u64> {
-        let claim = |group: &ControlledGroup| core::BatchGroup {
+        let claim = |group: &ControlledGroup| sharing::Group {
             want_ns: group.rest_ns(),
-            share_ns: 0,
-            weight: group.description.weight,
+            ..group.claim()
         };
-        let mut claims: Vec<core::BatchGroup> = self.groups.active.iter().map(claim).collect();
-        core::split(
-            &mut claims,
-            self.controller.rest_ns(self.account.returned_ns),
-        );
+        let mut claims: Vec<sharing::Group> = self.groups.active.iter().map(claim).collect();
+        let rest_ns = self.controller.rest_ns(self.account.returned_ns);
+        sharing::split(&mut claims, rest_ns);
         claims.iter().map(|claim| claim.share_ns).collect()
     }
 
     /// Returns the share of the grant of each active group until the next return.
     fn shares(&mut self, grant_ns: u64) -> Vec<u64> {
-        let claim = |group: &ControlledGroup| core::BatchGroup {
-            want_ns: group.want_ns(),
-            share_ns: 0,
-            weight: group.description.weight,
-        };
-        let mut claims: Vec<core::BatchGroup> = self.groups.active.iter().map(claim).collect();
-        let debts_ns: u64 = self.groups.active.iter().map(|group| group.debt_ns).sum();
-        let modest = self
-            .groups
-            .active
-            .iter()
-            .map(|group| group.modest_want_ns());
-        let modest_ns: Vec<u64> = modest.collect();
-        share::share_out(&mut claims, &modest_ns, grant_ns.saturating_add(debts_ns));
-        let debts = self
-            .groups
-            .active
-            .iter_mut()
-            .map(|group| &mut group.debt_ns);
-        share::pay_debts(claims.iter_mut().zip(debts).collect(), grant_ns);
-        let waiting = self
-            .groups
-            .active
-            .iter_mut()
-            .map(|group| &mut group.waited_ns);
-        share::pool_small_shares(claims.iter_mut().zip(waiting).collect());
+        let active = &mut self.groups.active;
+        let mut claims: Vec<sharing::Group> = active.iter().map(ControlledGroup::claim).collect();
+        sharing::share(&mut claims, grant_ns);
+        for (group, claim) in active.iter_mut().zip(&claims) {
+            group.take(claim);
+        }
         claims.iter().map(|claim| claim.share_ns).collect()
     }
 

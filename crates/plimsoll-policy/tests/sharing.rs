@@ -1,0 +1,157 @@
+//! Property tests of shares of a grant, and what groups get in turn.
+
+use plimsoll_policy::NSEC_PER_MSEC as MS;
+use plimsoll_policy::sharing::{Group, LEAST_NS, WANT_ANYTHING_NS, share, split};
+use proptest::prelude::*;
+
+proptest! {
+    #[test]
+    fn shares_equal_those_of_rounds_over_all_groups(
+        raw in prop::collection::vec((want(), 0..=10_001u32), 0..=150),
+        grant_ns in prop_oneof![0..=100u64, 0..=200 * MS, Just(u64::MAX)],
+    ) {
+        let group = |&(want_ns, weight)| Group { want_ns, weight, share_ns: 7, ..Group::default() };
+        let mut groups: Vec<Group> = raw.iter().map(group).collect();
+        let expected = shares_by_rounds(&groups, grant_ns);
+        split(&mut groups, grant_ns);
+        let shares: Vec<u64> = groups.iter().map(|group| group.share_ns).collect();
+        prop_assert_eq!(shares, expected);
+    }
+
+    #[test]
+    fn shares_are_within_the_grant_and_quotas_of_the_kernel_and_debts_only_fall(
+        raw in prop::collection::vec((want(), want(), 1..=10_000u32, 0..=5 * MS, 0..=MS), 0..=60),
+        grant_ns in 0..=200 * MS,
+    ) {
+        let group = |&(a, b, weight, debt_ns, waited_ns): &(u64, u64, u32, u64, u64)| Group {
+            want_ns: a.max(b),
+            modest_ns: if a.max(b) == WANT_ANYTHING_NS { WANT_ANYTHING_NS } else { a.min(b) },
+            weight,
+            debt_ns,
+            waited_ns,
+            ..Group::default()
+        };
+        let before: Vec<Group> = raw.iter().map(group).collect();
+        let mut groups = before.clone();
+        share(&mut groups, grant_ns);
+        prop_assert!(total_ns(&groups) <= grant_ns);
+        let waiting = groups.iter().filter(|it| it.want_ns == WANT_ANYTHING_NS && it.share_ns < LEAST_NS);
+        let partial = waiting.filter(|it| it.share_ns > 0);
+        // One alone keeps a share that is too little.
+        prop_assert!(partial.count() <= 1);
+        for (group, before) in groups.iter().zip(&before) {
+            prop_assert!(group.share_ns <= group.want_ns);
+            prop_assert!(group.debt_ns <= before.debt_ns);
+            prop_assert!(group.waited_ns == 0 || group.waited_ns >= before.waited_ns);
+        }
+    }
+}
+
+/// A want of a batch group: little, so that many are satisfied, or anything.
+fn want() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        4 => 0..=20 * MS,
+        1 => 0..=20u64,
+        1 => Just(WANT_ANYTHING_NS),
+    ]
+}
+
+/// Reference for `split`, slow and obvious: in each round, all that want no more than their part of
+/// the rest get it; when there is none, all get their part.
+fn shares_by_rounds(groups: &[Group], grant_ns: u64) -> Vec<u64> {
+    let weight = |group: &Group| u128::from(group.weight.clamp(1, 10_000));
+    let mut left_ns = u128::from(grant_ns.min(plimsoll_policy::RUNTIME_MAX_NS));
+    let mut shares: Vec<Option<u64>> = vec![None; groups.len()];
+    loop {
+        let open = || (0..groups.len()).filter(|&index| shares[index].is_none());
+        let sum: u128 = open().map(|index| weight(&groups[index])).sum();
+        let part = |index: usize| left_ns * weight(&groups[index]) / sum;
+        let satisfied: Vec<usize> = open()
+            .filter(|&index| u128::from(groups[index].want_ns) <= part(index))
+            .collect();
+        if satisfied.is_empty() {
+            let rest = |index: usize| shares[index].unwrap_or_else(|| part(index) as u64);
+            return (0..groups.len()).map(rest).collect();
+        }
+        for index in satisfied {
+            shares[index] = Some(groups[index].want_ns);
+            left_ns -= u128::from(groups[index].want_ns);
+        }
+    }
+}
+
+fn hungry(weight: u32) -> Group {
+    Group {
+        want_ns: WANT_ANYTHING_NS,
+        modest_ns: WANT_ANYTHING_NS,
+        weight,
+        ..Group::default()
+    }
+}
+
+fn total_ns(groups: &[Group]) -> u64 {
+    groups.iter().map(|group| group.share_ns).sum()
+}
+
+#[test]
+fn a_waiting_group_gets_the_quota_that_many_others_hardly_use() {
+    let light = Group {
+        want_ns: LEAST_NS,
+        modest_ns: 20_000,
+        weight: 100,
+        ..Group::default()
+    };
+    let mut groups = vec![light; 99];
+    groups.push(hungry(100));
+    share(&mut groups, 14 * MS);
+    assert_eq!(groups[99].share_ns, 14 * MS - 99 * 20_000);
+    // A share that is too little for the kernel all the same stays fair.
+    share(&mut groups, 2 * MS);
+    assert_eq!(groups[99].share_ns, 20_000);
+}
+
+#[test]
+fn an_overrun_is_paid_and_all_shares_stay_within_the_grant() {
+    let grant_ns = 400 * MS;
+    let mut groups = vec![hungry(100); 100];
+    groups[0].debt_ns = MS;
+    groups[1].debt_ns = 50 * MS;
+    share(&mut groups, grant_ns);
+    assert!(total_ns(&groups) <= grant_ns);
+    assert_eq!(groups[1].share_ns, 0);
+    assert_eq!(groups[0].debt_ns, 0);
+    assert!((1..50 * MS).contains(&groups[1].debt_ns));
+    assert!(groups[2].share_ns >= grant_ns / 101);
+}
+
+#[test]
+fn small_shares_reach_all_groups_in_turn() {
+    let mut groups = [hungry(100), hungry(100), hungry(200)];
+    let mut pieces = [0; 3];
+    for _ in 0..400 {
+        share(&mut groups, LEAST_NS);
+        assert!(total_ns(&groups) <= LEAST_NS);
+        for (count, group) in pieces.iter_mut().zip(&groups) {
+            *count += group.share_ns / LEAST_NS;
+        }
+    }
+    assert_eq!(pieces.iter().sum::<u64>(), 400);
+    for (count, fair) in pieces.into_iter().zip([100, 100, 200]) {
+        assert!(count.abs_diff(fair) <= 40, "{pieces:?}");
+    }
+}
+
+#[test]
+fn each_of_a_thousand_groups_gets_a_share_in_turn() {
+    let mut groups = vec![hungry(100); 1_000];
+    let mut pieces = vec![0; 1_000];
+    // 20 pieces a time.
+    for _ in 0..100 {
+        share(&mut groups, 20 * LEAST_NS);
+        assert!(total_ns(&groups) <= 20 * LEAST_NS);
+        for (count, group) in pieces.iter_mut().zip(&groups) {
+            *count += group.share_ns / LEAST_NS;
+        }
+    }
+    assert!(pieces.iter().all(|count| (1..=3).contains(count)));
+}
