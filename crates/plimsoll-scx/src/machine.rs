@@ -33,8 +33,8 @@ struct ServerSlices {
     slice_ns: u64,
     /// Period while all CPUs have such slices.
     period_ns: u64,
-    /// Period while one CPU has them: it has the whole tolerance, and never more than half of its
-    /// time.
+    /// Period while one CPU has them: it has the whole tolerance, up to half of its time or, if that
+    /// is more, its own part.
     alone_ns: u64,
 }
 

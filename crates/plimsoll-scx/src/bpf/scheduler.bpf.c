@@ -533,7 +533,7 @@ void BPF_STRUCT_OPS(plimsoll_update_idle, s32 cpu, bool idle)
 	cpu_enter(c, idle ? PLIMSOLL_CPU_IDLE : PLIMSOLL_CPU_OTHER, now);
 	if (idle) {
 		count_tier(c, PLIMSOLL_TIER_NORMAL);
-		turns_share(c, false);
+		turns_end(c, now);
 	}
 	/* The last edge of a CPU that goes offline, which may not kick: see goes_offline(). */
 	if (!c->online)

@@ -69,6 +69,16 @@ static __always_inline void turn_lapses(struct plimsoll_cpu *c, u32 turn, u64 no
 		turns_share(c, false);
 }
 
+/*
+ * The CPU goes idle: the next turn comes as late as the first. Else a CPU that goes idle
+ * after each of its turns would have them as often as if no other CPU had any.
+ */
+static __always_inline void turns_end(struct plimsoll_cpu *c, u64 now)
+{
+	if (c->has_turns)
+		turn_lapses(c, PLIMSOLL_TURN_BEHIND_NORMAL, now);
+}
+
 /* A turn that is due cannot be used. */
 static __always_inline void turn_waits(struct plimsoll_cpu *c, u32 turn, u64 now)
 {
