@@ -210,6 +210,10 @@ impl World {
         let next = with_config(&self.wanted, self.config);
         let is_same = next == self.wanted;
         let options = self.options();
+        // It may start although it cannot write all that it should.
+        let lacks_writes = simulated::with(|kernel| {
+            kernel.faults.disk_is_full || kernel.faults.refusal_in.is_some()
+        });
         self.tell(|| "an owner starts".to_owned());
         let started = self.guarded(&next, |owner| {
             Service::start(options)
@@ -231,7 +235,7 @@ impl World {
             return;
         }
         let writes = simulated::with(|kernel| kernel.nr_kernel_writes()) - before;
-        self.is_half_done = false;
+        self.is_half_done = lacks_writes;
         self.observe();
         let is_plain = |knobs: &Knobs| knobs.soft_cap.is_none() && knobs.nice.is_none();
         let groups = self.wanted.groups();
