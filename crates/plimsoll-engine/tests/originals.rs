@@ -5,10 +5,10 @@
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plimsoll_cgroupfs::simulated::{self, Kernel, Write};
+use plimsoll_cgroupfs::simulated::{self, Kernel, Watch, Write};
 use plimsoll_cgroupfs::{Hierarchy, Version};
 use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::group_policy::{GroupPolicy, Selector};
@@ -63,8 +63,8 @@ impl Rig {
 
     fn run(&mut self, name: &str, pid: i32, knobs: &str) {
         let policy = GroupPolicy {
-            selector: Selector::Process(TaskId::of(pid).unwrap()),
-            ..foreign(name, knobs)
+            name: name.into(),
+            ..own(pid, knobs)
         };
         self.enforcer().put(&policy).unwrap();
     }
@@ -96,6 +96,13 @@ fn foreign(name: &str, knobs: &str) -> GroupPolicy {
         subject: String::new(),
         knobs: serde_json::from_str(knobs).unwrap(),
         is_scheduled: false,
+    }
+}
+
+fn own(pid: i32, knobs: &str) -> GroupPolicy {
+    GroupPolicy {
+        selector: Selector::Process(TaskId::of(pid).unwrap()),
+        ..foreign("job", knobs)
     }
 }
 
@@ -460,8 +467,19 @@ fn a_process_that_has_the_pid_of_the_one_meant_stays_where_it_is() {
     };
     let refused = rig.enforcer().put(&policy).unwrap_err().to_string();
     assert!(refused.contains("no such process"), "{refused}");
-    let place = simulated::with(|kernel| kernel.tasks().get(5).unwrap().cgroup.clone());
-    assert_eq!(place, Path::new("s"));
+    assert_eq!(place_of(5), Path::new("s"));
+}
+
+fn place_of(pid: i32) -> PathBuf {
+    simulated::with(|kernel| kernel.tasks().get(pid).unwrap().cgroup.clone())
+}
+
+fn quota_of(version: Version, cgroup: &Path) -> Option<String> {
+    let file = match version {
+        Version::V1 => "cpu.cfs_quota_us",
+        Version::V2 => "cpu.max",
+    };
+    text(cgroup.join(file).to_str().unwrap())
 }
 
 #[test]
@@ -469,26 +487,134 @@ fn a_limit_comes_and_goes_without_a_move_of_processes() {
     for version in [Version::V1, Version::V2] {
         let mut rig = Rig::on(version);
         rig.run("job", 5, "{}");
-        let place = || simulated::with(|kernel| kernel.tasks().get(5).unwrap().cgroup.clone());
-        let before = place();
-        let quota = || {
-            let file = match version {
-                Version::V1 => "cpu.cfs_quota_us",
-                Version::V2 => "cpu.max",
-            };
-            text(before.join(file).to_str().unwrap()).unwrap()
-        };
-        let unlimited = quota();
-        for knobs in [r#"{"quota": "1cpus"}"#, r#"{"cap": "50%"}"#, "{}"] {
+        let before = place_of(5);
+        let unlimited = quota_of(version, &before);
+        for knobs in [r#"{"quota": "1cpus"}"#, "{}", r#"{"quota": "2cpus"}"#, "{}"] {
             rig.run("job", 5, knobs);
-            assert_eq!(place(), before, "{knobs}");
-            assert_eq!(quota() == unlimited, knobs == "{}", "{knobs}: {}", quota());
+            assert_eq!(place_of(5), before, "{knobs}");
+            let is_unlimited = quota_of(version, &before) == unlimited;
+            assert_eq!(is_unlimited, knobs == "{}", "{knobs}");
             // The next owner takes the group over as it is.
             rig.start();
         }
         rig.run("job", 5, "{}");
-        assert_eq!(place(), before);
+        assert_eq!(place_of(5), before);
         rig.stop();
-        assert_eq!(place(), Path::new("s"));
+        assert_eq!(place_of(5), Path::new("s"));
     }
+}
+
+#[test]
+fn a_limit_of_others_on_an_own_cgroup_without_one_stays() {
+    let mut rig = Rig::new();
+    rig.run("job", 5, r#"{"weight": "50"}"#);
+    others_write("plimsoll/job/cpu.max", "10000 100000");
+    rig.run("job", 5, r#"{"weight": "60"}"#);
+    rig.start();
+    rig.run("job", 5, r#"{"weight": "70"}"#);
+    let quota = quota_of(Version::V2, Path::new("plimsoll/job"));
+    assert_eq!(quota.as_deref(), Some("10000 100000"));
+}
+
+/// On v1 the cgroup of a task refuses a limit around it that is below its own.
+#[test]
+fn a_quota_comes_to_a_group_whose_tasks_have_caps_above_it() {
+    let mut rig = Rig::on(Version::V1);
+    rig.run("job", 5, r#"{"cap": "50%", "per-task": true}"#);
+    // As the loop does for each task.
+    simulated::with(|kernel| {
+        let task = Path::new("plimsoll/job/task-5");
+        kernel.others_create(task).unwrap();
+        let quota = task.join("cpu.cfs_quota_us");
+        kernel.others_write(&quota, "50000").unwrap();
+    });
+    let with_quota = r#"{"cap": "50%", "per-task": true, "quota": "20ms/100ms"}"#;
+    rig.run("job", 5, with_quota);
+}
+
+/// A fault at one of the writes of a change.
+fn inject(fault: usize, after: u64) {
+    simulated::with(|kernel| match fault {
+        0 | 1 => {
+            kernel.faults.death_in = Some(after);
+            kernel.faults.is_panic = fault == 1;
+        }
+        2 => kernel.faults.refusal_in = Some((Write::Kernel, after, EIO)),
+        _ => kernel.faults.refusal_in = Some((Write::Disk, after, libc::ENOSPC)),
+    });
+}
+
+/// Changes a group from the first knobs to the second with a fault, and has the next owner want the
+/// third. Returns whether the fault has come.
+fn change_with_a_fault(version: Version, knobs: [usize; 3], fault: usize, after: u64) -> bool {
+    let [(first, first_ppm), (second, second_ppm), (third, third_ppm)] = knobs.map(|it| OWN[it]);
+    let what = format!("{version:?}: {first} to {second} to {third}, fault {fault} after {after}");
+    let loosest = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a.max(b));
+    let watch = |rate_max_ppm| {
+        let watch = Watch {
+            pid: 5,
+            rate_max_ppm,
+            is_idle: false,
+        };
+        simulated::with(|kernel| kernel.watches = vec![watch]);
+    };
+    let mut rig = Rig::on(version);
+    rig.run("job", 5, first);
+    watch(loosest(first_ppm, second_ppm));
+    inject(fault, after);
+    let policy = own(5, second);
+    let done = catch_unwind(AssertUnwindSafe(|| rig.enforcer().put(&policy)));
+    let has_come = match fault {
+        0 | 1 => done.is_err(),
+        _ => simulated::with(|kernel| kernel.faults.refusal_in.is_none()),
+    };
+    rig.kill();
+    simulated::with(|kernel| {
+        assert!(kernel.broken.is_empty(), "{what}: {:?}", kernel.broken);
+        kernel.revive();
+        kernel.faults.refusal_in = None;
+    });
+    watch(loosest(loosest(first_ppm, second_ppm), third_ppm));
+    rig.start();
+    rig.run("job", 5, third);
+    simulated::with(|kernel| {
+        assert!(kernel.broken.is_empty(), "{what}: {:?}", kernel.broken);
+        assert_eq!(kernel.rate_ppm(5), third_ppm, "{what}");
+        kernel.watches.clear();
+    });
+    assert_eq!(rig.enforcer().audit("job").unwrap(), [""; 0], "{what}");
+    rig.stop();
+    assert_eq!(place_of(5), Path::new("s"), "{what}");
+    has_come
+}
+
+/// Knobs of an own group, and the rate that they leave to it.
+const OWN: [(&str, Option<u64>); 8] = [
+    ("{}", None),
+    (r#"{"quota": "20ms/100ms"}"#, Some(200_000)),
+    (r#"{"quota": "90ms/100ms", "burst": "50ms"}"#, Some(900_000)),
+    (r#"{"cap": "50%"}"#, Some(500_000)),
+    (r#"{"cap": "50%", "quota": "20ms/100ms"}"#, Some(200_000)),
+    (r#"{"weight": "50"}"#, None),
+    (
+        r#"{"class": "batch", "quota": "20ms/100ms"}"#,
+        Some(200_000),
+    ),
+    (r#"{"soft-cap": "20%", "cap": "40%"}"#, Some(400_000)),
+];
+
+#[test]
+fn no_fault_within_a_change_of_an_own_group_lifts_a_limit() {
+    let mut nr_faults = 0;
+    for version in [Version::V1, Version::V2] {
+        for (first, second) in (0..OWN.len()).flat_map(|it| (0..OWN.len()).map(move |b| (it, b))) {
+            let third = (first + 3 * second) % OWN.len();
+            for fault in 0..4 {
+                let comes =
+                    |after| change_with_a_fault(version, [first, second, third], fault, after);
+                nr_faults += (0..).take_while(|after| comes(*after)).count();
+            }
+        }
+    }
+    assert!(nr_faults > 1_000, "{nr_faults}");
 }

@@ -81,8 +81,8 @@ impl CgroupEnforcer {
         self.table.knows(name)
     }
 
-    /// Returns the folder of the newest cgroup of an own group that an earlier owner, or enforcer,
-    /// has left.
+    /// Returns the folder of the outermost cgroup of an own group that an earlier owner, or enforcer,
+    /// has left and this one can continue.
     pub fn left_folder(&self, name: &str) -> Option<PathBuf> {
         self.table.left_folder(name)
     }

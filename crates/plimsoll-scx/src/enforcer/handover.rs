@@ -41,8 +41,7 @@ impl Scheduled {
 
 impl SchedExtEnforcer {
     /// Hands cgroups to the scheduler before their files are written: those of an earlier owner may
-    /// hold quotas that the scheduler is to hold. Returns the names of the groups; the others, whose
-    /// cgroups are not there yet, are handed over later.
+    /// hold quotas that the scheduler is to hold. Returns the names of the groups.
     pub(super) fn hand_over_early<'a>(
         &mut self,
         groups: impl Iterator<Item = &'a GroupPolicy>,

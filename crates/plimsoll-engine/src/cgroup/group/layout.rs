@@ -173,7 +173,7 @@ impl Layout {
             idle: (!has_soft_cap).then_some(false),
             weight: Some(knobs.weight.map_or(WEIGHT_DEFAULT, |weight| weight.weight)),
             has_soft_cap,
-            limit: Bandwidth::unlimited().into(),
+            limit: Limit::None,
         };
         let parent = self.background.as_ref().filter(|_| !has_soft_cap);
         let of_parent = Wanted {
@@ -223,6 +223,23 @@ impl Layout {
         groups.push(self.leaf.clone());
         groups.dedup_by(|a, b| a.path() == b.path());
         groups
+    }
+
+    /// Returns the kinds of the limits, from the outside in.
+    pub fn limits(&self) -> Vec<Layer> {
+        self.layers.iter().map(|(layer, _)| *layer).collect()
+    }
+
+    /// Returns the layout with the limits that `other` has on the same cgroups beside those of this
+    /// one. The knobs do not ask for them, so that setting the values lifts them.
+    pub fn lifting(&self, other: &Self) -> Self {
+        let mut layout = self.clone();
+        let others = other
+            .layers
+            .iter()
+            .filter(|(_, group)| !self.is_limit(group));
+        layout.layers.extend(others.cloned());
+        layout
     }
 
     /// Returns whether `other` has the same cgroups, so that only values differ.

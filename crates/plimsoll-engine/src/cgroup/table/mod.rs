@@ -228,16 +228,13 @@ impl Table {
         own.contains_key(name) && !self.groups.contains_key(name)
     }
 
-    /// Returns the folder of the newest cgroup of an own group that was left.
+    /// Returns the folder of the outermost cgroup of an own group that was left and can be
+    /// continued.
     pub fn left_folder(&self, name: &str) -> Option<PathBuf> {
         let own = self.context.journal.restores().own.get(name);
         let own = own.filter(|_| !self.groups.contains_key(name))?;
-        let folders = own.created.values().rev().flatten();
-        let root = self.context.hierarchy.mount_point();
-        folders
-            .filter(|folder| folder.starts_with(root))
-            .find(|folder| os::is_folder(folder))
-            .cloned()
+        let layout = own::adopt::whole_layout(&self.context.hierarchy, name, own)?;
+        Some(layout.top.cpu_file(""))
     }
 
     /// Puts back the groups of an earlier owner that were not taken over and that are not wanted. To

@@ -17,21 +17,7 @@ impl Own {
         left: &OwnRestore,
         is_scheduled: bool,
     ) -> Option<(Common, Self)> {
-        // The cgroups show whether the group yields to headroom.
-        let layouts_of = |generation: u32| {
-            let knobs = left.knobs_of(generation);
-            [false, true].map(|yields| Layout::new(hierarchy, name, generation, &knobs, yields))
-        };
-        // The last layout that is whole: an owner that was killed while it built another has left
-        // both.
-        let layout = left
-            .created
-            .iter()
-            .rev()
-            .find_map(|(generation, folders)| {
-                let mut layouts = layouts_of(*generation).into_iter();
-                layouts.find(|layout| is_whole(layout, folders))
-            })?;
+        let layout = whole_layout(hierarchy, name, left)?;
         // The next change sets the limits, and then moves the processes of the other layouts over:
         // the owner may have died before it had set the limits.
         let others = left.created.iter();
@@ -39,7 +25,7 @@ impl Own {
         let behind = others
             .filter(|(_, folders)| folders.iter().any(|folder| os::exists(folder)))
             .map(|(generation, folders)| {
-                let [plain, yielding] = layouts_of(*generation);
+                let [plain, yielding] = layouts_of(hierarchy, name, left, *generation);
                 match is_whole(&yielding, folders) {
                     true => yielding,
                     false => plain,
@@ -54,6 +40,32 @@ impl Own {
         let knobs = left.knobs_of(layout.generation);
         Some((Common::new(name, knobs, is_scheduled, layout), own))
     }
+}
+
+/// Returns the layouts that a generation of a group may have: the cgroups show whether it yields to
+/// headroom.
+fn layouts_of(
+    hierarchy: &Arc<Hierarchy>,
+    name: &str,
+    left: &OwnRestore,
+    generation: u32,
+) -> [Layout; 2] {
+    let knobs = left.knobs_of(generation);
+    [false, true].map(|yields| Layout::new(hierarchy, name, generation, &knobs, yields))
+}
+
+/// Returns the last layout that is whole: an owner that was killed while it built another has left
+/// both.
+pub(in crate::cgroup) fn whole_layout(
+    hierarchy: &Arc<Hierarchy>,
+    name: &str,
+    left: &OwnRestore,
+) -> Option<Layout> {
+    let mut created = left.created.iter().rev();
+    created.find_map(|(generation, folders)| {
+        let mut layouts = layouts_of(hierarchy, name, left, *generation).into_iter();
+        layouts.find(|layout| is_whole(layout, folders))
+    })
 }
 
 /// Returns whether all cgroups of a layout exist, without those of another layout below them.

@@ -31,12 +31,7 @@ impl Before {
     /// # Errors
     /// When there is no such process, or the pid is another one's by now.
     pub fn of(process: TaskId, context: &Context) -> Result<Self> {
-        if !process.exists() {
-            return Err(EngineError::NoTarget {
-                target: process.tid.to_string(),
-                what: "process",
-            });
-        }
+        check_exists(process)?;
         let pid = process.tid;
         Ok(Self {
             pid,
@@ -112,8 +107,20 @@ fn read_levels(
     Ok(levels)
 }
 
+/// Checks that a process exists, and that its pid is not another one's by now.
+fn check_exists(process: TaskId) -> Result<()> {
+    match process.exists() {
+        true => Ok(()),
+        false => Err(EngineError::NoTarget {
+            target: process.tid.to_string(),
+            what: "process",
+        }),
+    }
+}
+
 /// Moves a running process into a group, unless it is there.
-pub(super) fn take_in(common: &Common, pid: i32, context: &mut Context) -> Result<()> {
+pub(super) fn take_in(common: &Common, process: TaskId, context: &mut Context) -> Result<()> {
+    let pid = process.tid;
     let hierarchy = &context.hierarchy;
     let from = hierarchy.folders_of(pid)?;
     let own = common.layout.top.folders();
@@ -127,10 +134,12 @@ pub(super) fn take_in(common: &Common, pid: i32, context: &mut Context) -> Resul
     context.journal.record(&[Entry::Move {
         group: common.name.as_ref().into(),
         pid,
-        start_time: tasks::find_start_time(pid)?,
+        start_time: process.start_time,
         // Another group of our own may be gone then.
         from: home.unwrap_or(from),
     }])?;
+    // The journal takes time.
+    check_exists(process)?;
     let added = common.layout.leaf.add_process(pid);
     added.map_err(|error| real_time_refused(error, pid))?;
     let nice = common.knobs.nice;

@@ -1,6 +1,6 @@
 //! Cgroups of a group that Plimsoll made, from their creation to their removal.
 
-mod adopt;
+pub(in crate::cgroup) mod adopt;
 mod members;
 
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::error::{EngineError, Result};
 use crate::group_policy::GroupPolicy;
 use crate::journal::{Entry, OwnRestore};
 use crate::knobs::{Bandwidth, Knobs};
-use crate::tasks::TaskId;
+use crate::tasks::{self, TaskId};
 use crate::undo::{self, UndoReport};
 
 /// Time for which a group that keeps forking is chased.
@@ -60,6 +60,8 @@ pub(in crate::cgroup) struct Own {
     /// Layouts that were replaced, and still have processes.
     behind: Vec<Layout>,
     pub carried: Carried,
+    /// Limit that the outermost cgroup has counted for; `None`: none so far.
+    counted: Option<Layer>,
     /// Whether a change has ended before the tasks had the level of the knobs.
     are_levels_due: bool,
 }
@@ -91,7 +93,7 @@ impl Own {
         }])?;
         let own = Self::default();
         let built = build(&common, &common.layout, context);
-        let built = built.and_then(|()| members::take_in(&common, first.tid, context));
+        let built = built.and_then(|()| members::take_in(&common, first, context));
         match built {
             Ok(()) => Ok((common, own)),
             Err(error) => {
@@ -105,7 +107,12 @@ impl Own {
 
     /// Moves a running process into the group, unless it is there.
     pub fn take_in(&mut self, common: &Common, pid: i32, context: &mut Context) -> Result<()> {
-        let done = members::take_in(common, pid, context);
+        let start_time = tasks::find_start_time(pid)?;
+        let process = TaskId {
+            tid: pid,
+            start_time,
+        };
+        let done = members::take_in(common, process, context);
         // The process may be there without its level.
         self.are_levels_due |= done.is_err();
         done
@@ -124,49 +131,80 @@ impl Own {
         let own = context.journal.restores().own.get(&*common.name);
         let generation = own.map_or(0, OwnRestore::next_generation);
         let (in_place, anew) = (layout(common.layout.generation), layout(generation));
-        let same = common.layout.same_cgroups(&in_place) && common.knobs.per_task == knobs.per_task;
+        if !self.can_stay(common, knobs, &in_place) {
+            let old_knobs = std::mem::replace(&mut common.knobs, knobs.clone());
+            let rebuilt = self.rebuild(common, anew, context);
+            let changed = self.renice(&old_knobs, common, rebuilt, context);
+            // Once its processes are in the new layout, the new knobs are in force.
+            if changed.is_err() && common.layout.generation != generation {
+                common.knobs = old_knobs;
+            }
+            return changed;
+        }
+        let (present, headroom) = (common.layout.clone(), context.headroom.clone());
+        let is_new_limit = !in_place.layers.is_empty() && present.limits() != in_place.limits();
+        let change_to = |knobs: &Knobs| Entry::Change {
+            group: common.name.as_ref().into(),
+            knobs: knobs.clone(),
+            generation: present.generation,
+        };
+        let (to_new, to_old) = (change_to(knobs), change_to(&common.knobs));
+        if is_new_limit {
+            // First, so that the next owner knows that the limit is ours. One that goes is ours until
+            // it has gone.
+            context.journal.record(std::slice::from_ref(&to_new))?;
+        }
         let old_knobs = std::mem::replace(&mut common.knobs, knobs.clone());
-        let headroom = context.headroom.clone();
-        let set_values = |knobs: &Knobs, layout: &Layout| {
-            let set = || set_values(layout, knobs);
-            headroom.paused(set)
-        };
-        let changed = if same {
-            set_values(knobs, &in_place).and_then(|()| self.catch_up(common, context))
-        } else {
-            self.rebuild(common, anew, context)
-        };
-        let is_new = self.are_levels_due || old_knobs.nice != knobs.nice;
+        let set = headroom.paused(|| set_values(&in_place.lifting(&present), knobs));
+        let set = set.and_then(|()| self.catch_up(common, context));
+        let changed = self.renice(&old_knobs, common, set, context);
+        if changed.is_err() {
+            // As far as possible: the cause of the first error may still be there.
+            let back = headroom.paused(|| set_values(&present.lifting(&in_place), &old_knobs));
+            if is_new_limit && back.is_ok() {
+                context.journal.note(vec![to_old]);
+            }
+            common.knobs = old_knobs;
+            return changed;
+        }
+        common.layout = in_place;
+        if !is_new_limit && old_knobs != *knobs {
+            // For an owner that adopts the group. If it is missing, because the disk was full, that
+            // finds a group whose values differ from its knobs, and sets them.
+            context.journal.note(vec![to_new]);
+        }
+        Ok(())
+    }
+
+    /// Returns whether the cgroups of a group can stay while its knobs change. On v1 the cgroups of
+    /// single tasks refuse a limit below theirs, and counters of a limit are not those of another.
+    fn can_stay(&mut self, common: &Common, knobs: &Knobs, in_place: &Layout) -> bool {
+        let present = &common.layout;
+        let first = |layout: &Layout| layout.limits().first().copied();
+        self.counted = first(present).or(self.counted);
+        let is_counted_as = |new: Layer| self.counted.is_none_or(|counted| counted == new);
+        present.same_cgroups(in_place)
+            && common.knobs.per_task == knobs.per_task
+            && (!knobs.per_task || present.limits() == in_place.limits())
+            && first(in_place).is_none_or(is_counted_as)
+    }
+
+    /// Gives the tasks the level of the knobs after a change of cgroups or values, if they may have
+    /// another.
+    fn renice(
+        &mut self,
+        old_knobs: &Knobs,
+        common: &Common,
+        changed: Result<()>,
+        context: &mut Context,
+    ) -> Result<()> {
+        let is_new = self.are_levels_due || old_knobs.nice != common.knobs.nice;
         let changed = match changed {
             Ok(()) if is_new => members::renice_all(common, context),
             changed => changed,
         };
         self.are_levels_due = changed.is_err();
-        if let Err(error) = changed {
-            if same {
-                // As far as possible: the cause of the first error may still be there.
-                let _ = set_values(&old_knobs, &common.layout);
-            }
-            // Once its processes are in the new layout, the new knobs are in force.
-            if common.layout.generation != generation {
-                common.knobs = old_knobs;
-            }
-            return Err(error);
-        }
-        if !same {
-            return Ok(());
-        }
-        common.layout = in_place;
-        if old_knobs != *knobs {
-            // For an owner that adopts the group. If it is missing, because the disk was full, that
-            // finds a group whose values differ from its knobs, and sets them.
-            context.journal.note(vec![Entry::Change {
-                group: common.name.as_ref().into(),
-                knobs: knobs.clone(),
-                generation: common.layout.generation,
-            }]);
-        }
-        Ok(())
+        changed
     }
 
     /// Builds the group anew beside itself, moves its processes over, and removes the old cgroups.
