@@ -135,9 +135,9 @@ static __always_inline bool tier_waits(u32 llc, s32 cpu, u32 tier)
 /*
  * The queue of a tier to serve first: that of this CPU or of its shard, whichever has
  * the earlier deadline, as the shard compares it. 0: neither, because both are empty, or
- * because the present task @keeps this CPU with its @deadline.
+ * because the present task @keeps this CPU.
  */
-__noinline u64 queue_to_serve(u32 tier, s32 cpu, u64 deadline, bool keeps)
+__noinline u64 queue_to_serve(u32 tier, s32 cpu, bool keeps)
 {
 	u64 own = cpu_queue(cpu, tier), shared = shard_queue(llc_of(cpu), tier);
 	struct first_task of_own = {}, of_shared = {}, first;
@@ -152,15 +152,15 @@ __noinline u64 queue_to_serve(u32 tier, s32 cpu, u64 deadline, bool keeps)
 	own_first = of_own.found &&
 		    !(of_shared.found && plim_order_before(of_shared.deadline, of_own.deadline));
 	first = own_first ? of_own : of_shared;
-	if (!first.found || (keeps && !plim_order_before(first.deadline, deadline)))
+	if (!first.found || (keeps && !plim_order_before(first.deadline, c->prev_deadline)))
 		return 0;
 	return own_first ? own : shared;
 }
 
 /* Serves a tier, unless the present task comes first. */
-static __always_inline bool serve(u32 tier, s32 cpu, u64 deadline, bool keeps, u64 now)
+static __always_inline bool serve(u32 tier, s32 cpu, bool keeps, u64 now)
 {
-	u64 own = cpu_queue(cpu, tier), shared = shard_queue(llc_of(cpu), tier), first;
+	u64 own = cpu_queue(cpu, tier), shared = shard_queue(llc_of(cpu), tier), first, second;
 	bool own_waits = scx_bpf_dsq_nr_queued(own) > 0;
 	bool shared_waits = shard_waits(llc_of(cpu), tier);
 	bool both = own_waits && shared_waits;
@@ -169,10 +169,19 @@ static __always_inline bool serve(u32 tier, s32 cpu, u64 deadline, bool keeps, u
 		return false;
 	first = own_waits ? own : shared;
 	if (keeps || both)
-		first = queue_to_serve(tier, cpu, deadline, keeps);
+		first = queue_to_serve(tier, cpu, keeps);
 	if (!first)
 		return false;
-	return take(first, tier, cpu, now) || (both && take(own + shared - first, tier, cpu, now));
+	second = both ? own + shared - first : 0;
+	/* A loop: a second copy of the call would be verified once more. */
+#pragma clang loop unroll(disable)
+	while (!take(first, tier, cpu, now)) {
+		if (!second)
+			return false;
+		first = second;
+		second = 0;
+	}
+	return true;
 }
 
 /*
@@ -279,10 +288,11 @@ slice_is_of(struct plimsoll_cpu *c, const struct task_struct *p, u64 now)
 }
 
 /* Extends the slice of the present task. Returns whether it may continue. */
-__noinline int extend_previous(struct task_struct *prev __arg_trusted, u32 tier, s32 cpu, u64 now)
+__noinline int
+extend_previous(struct task_struct *prev __arg_trusted __arg_nullable, u32 tier, s32 cpu, u64 now)
 {
 	struct plimsoll_cpu *c = cpu_at(cpu);
-	struct task_ctx *t = task_of(prev);
+	struct task_ctx *t = prev ? task_of(prev) : NULL;
 	struct plimsoll_group *group = t ? group_at(t->slot) : NULL;
 	u64 left_ns, own_ns;
 
@@ -298,6 +308,24 @@ __noinline int extend_previous(struct task_struct *prev __arg_trusted, u32 tier,
 	clocks_follow(t, c, llc_of(cpu), tier);
 	slice_begins(prev, t, c, cpu, tier, plim_min(left_ns, own_ns), now);
 	slice_is_of(c, prev, now);
+	return true;
+}
+
+/*
+ * Serves a tier. If limits refuse the present task, which @keeps this CPU unless another comes
+ * first, the others of its tier may run.
+ */
+static __always_inline bool
+serve_or_extend(struct task_struct *prev, u32 tier, s32 cpu, bool keeps, u64 now)
+{
+#pragma clang loop unroll(disable)
+	while (!serve(tier, cpu, keeps, now)) {
+		if (!keeps)
+			return false;
+		if (extend_previous(prev, tier, cpu, now))
+			return true;
+		keeps = false;
+	}
 	return true;
 }
 
@@ -386,8 +414,8 @@ static __always_inline u32 tier_of_step(const struct plimsoll_cpu *c, u32 step)
 }
 
 /* Serves the tiers in their order. Returns whether this CPU has a task to run. */
-static __always_inline bool serve_all(struct task_struct *prev, struct plimsoll_cpu *c,
-				      u32 tier_of_prev, u64 deadline, s32 cpu, u64 now)
+static __always_inline bool
+serve_all(struct task_struct *prev, struct plimsoll_cpu *c, u32 tier_of_prev, s32 cpu, u64 now)
 {
 	u32 step, tier;
 	bool keeps;
@@ -400,14 +428,10 @@ static __always_inline bool serve_all(struct task_struct *prev, struct plimsoll_
 			c->turn_granted = PLIMSOLL_TURN_NONE;
 		}
 		keeps = step >= TURN_STEPS && tier == tier_of_prev;
-		if (serve(tier, cpu, deadline, keeps, now))
+		if (serve_or_extend(prev, tier, cpu, keeps, now))
 			return true;
 		if (step < TURN_STEPS)
 			continue;
-		/* If its limits refuse the present task, the others of its tier may run. */
-		if (keeps && (extend_previous(prev, tier, cpu, now) ||
-			      serve(tier, cpu, deadline, false, now)))
-			return true;
 		if (nr_llcs > 1 && pull(tier, cpu, now) == TAKE_MOVED)
 			return true;
 	}
@@ -449,13 +473,48 @@ static __always_inline bool work_waits(struct plimsoll_cpu *c, u32 llc, u64 now)
 	return waits;
 }
 
+/*
+ * Ends the slice of the present task. Returns its tier, in which it may go on; PLIMSOLL_TIERS:
+ * it may not, or there is none.
+ */
+__noinline u32 slice_ends(struct task_struct *prev __arg_trusted __arg_nullable, s32 cpu, u64 now)
+{
+	struct plimsoll_cpu *c = cpu_at(cpu);
+	struct plimsoll_group *group;
+	struct task_ctx *t = NULL;
+	u32 tier;
+
+	if (!c)
+		return PLIMSOLL_TIERS;
+	if (prev && prev->scx.flags & SCX_TASK_QUEUED)
+		t = task_of(prev);
+	if (!t) {
+		c->slice_pid = 0;
+		return PLIMSOLL_TIERS;
+	}
+	/* Its slice is over, also if it begins again while a task is moved here. */
+	c->slice_until_ns = now;
+	charge_task(prev, t, cpu, now);
+	group = group_at(t->slot);
+	if (!group)
+		return PLIMSOLL_TIERS;
+	cgroup_follow(prev, t, now);
+	order_join(t, prev, llc_of(cpu), now);
+	/* If its group may have changed, it looks that up when it is queued again. */
+	if (t->groups_seen != READ_ONCE(groups_changed))
+		return PLIMSOLL_TIERS;
+	tier = tier_of(group, t, prev);
+	/* In another tier it is queued anew. */
+	if (tier != c->tier)
+		return PLIMSOLL_TIERS;
+	c->prev_deadline = shared_deadline(c, t, tier);
+	return tier;
+}
+
 static __always_inline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 now)
 {
 	struct plimsoll_cpu *c = cpu_at(cpu);
-	u32 llc = llc_of(cpu), tier_of_prev = PLIMSOLL_TIERS;
-	struct plimsoll_group *group = NULL;
-	struct task_ctx *t = NULL;
-	u64 deadline = 0;
+	u32 tier_of_prev;
 
 	if (!c)
 		return;
@@ -464,41 +523,19 @@ static __always_inline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 
 	c->left_slot = PLIMSOLL_SLOT_NONE;
 	c->turn_granted = PLIMSOLL_TURN_NONE;
 	c->is_taken = 0;
-	if (prev && prev->scx.flags & SCX_TASK_QUEUED)
-		t = task_of(prev);
-	if (!t) {
-		c->slice_pid = 0;
-	} else {
-		/* Its slice is over, also if it begins again while a task is moved here. */
-		c->slice_until_ns = now;
-		charge_task(prev, t, cpu, now);
-		group = group_at(t->slot);
-	}
-	if (group) {
-		cgroup_follow(prev, t, now);
-		order_join(t, prev, llc, now);
-		/* If its group may have changed, it looks that up when it is queued again. */
-		if (t->groups_seen == READ_ONCE(groups_changed)) {
-			tier_of_prev = tier_of(group, t, prev);
-			/* In another tier it is queued anew. */
-			if (tier_of_prev != c->tier)
-				tier_of_prev = PLIMSOLL_TIERS;
-			deadline = shared_deadline(c, t, tier_of_prev);
-		}
-	}
+	tier_of_prev = slice_ends(prev, cpu, now);
 	if (tokens_exceeded())
 		token_release(c, cpu);
 	if (dispatch_overdue(c, cpu, now))
 		return;
-	if (!prev)
-		tier_of_prev = PLIMSOLL_TIERS;
-	if (balance_is_due(c, now) && dispatch_balance(llc, cpu, tier_of_prev, now) == TAKE_MOVED)
+	if (balance_is_due(c, now) &&
+	    dispatch_balance(llc_of(cpu), cpu, tier_of_prev, now) == TAKE_MOVED)
 		return;
-	if (serve_all(prev, c, tier_of_prev, deadline, cpu, now))
+	if (serve_all(prev, c, tier_of_prev, cpu, now))
 		return;
 	token_release(c, cpu);
 	/* The kernel does not tell that an idle CPU stays idle: see plimsoll_update_idle(). */
-	if (c->state == PLIMSOLL_CPU_IDLE && work_waits(c, llc, now))
+	if (c->state == PLIMSOLL_CPU_IDLE && work_waits(c, llc_of(cpu), now))
 		scx_bpf_kick_cpu(cpu, 0);
 }
 
