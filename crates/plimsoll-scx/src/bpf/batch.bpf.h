@@ -60,7 +60,7 @@ __noinline bool is_better_place(struct place_state *state)
  */
 __noinline s32 place_on_idle(struct task_struct *p __arg_trusted, s32 prev_cpu, u64 now)
 {
-	const struct cpumask *idle_cores;
+	const struct cpumask *idle_cores, *allowed;
 	struct place_state *state;
 	struct plimsoll_cpu *c;
 	u32 i, zero = 0;
@@ -72,6 +72,7 @@ __noinline s32 place_on_idle(struct task_struct *p __arg_trusted, s32 prev_cpu, 
 	if (!any_cpu_is_idle())
 		return -1;
 	state->best = -1;
+	allowed = p->cpus_ptr;
 	idle_cores = scx_bpf_get_idle_smtmask();
 	bpf_for (i, 0, PLACE_CPUS_MAX) {
 		if (i >= nr_cpu_ids)
@@ -79,7 +80,7 @@ __noinline s32 place_on_idle(struct task_struct *p __arg_trusted, s32 prev_cpu, 
 		cpu = ((u32)prev_cpu + i) % nr_cpu_ids;
 		c = cpu_at(cpu);
 		if (!c || !c->online || c->state != PLIMSOLL_CPU_IDLE ||
-		    !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+		    !bpf_cpumask_test_cpu(cpu, allowed))
 			continue;
 		batch_cpu_of(c, cpu, bpf_cpumask_test_cpu(cpu, idle_cores), now, &state->known);
 		if (!is_better_place(state))
@@ -94,7 +95,7 @@ __noinline s32 place_on_idle(struct task_struct *p __arg_trusted, s32 prev_cpu, 
 	/* Claimed, so that each of several tasks that wake at once gets its own CPU. */
 	if (state->best >= 0 && scx_bpf_test_and_clear_cpu_idle(state->best))
 		return state->best;
-	return scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	return scx_bpf_pick_idle_cpu(allowed, 0);
 }
 
 #endif /* PLIMSOLL_BATCH_BPF_H */

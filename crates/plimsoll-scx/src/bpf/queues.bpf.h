@@ -120,18 +120,20 @@ static __always_inline bool waits_offline(const struct task_ctx *t, s32 cpu)
  */
 __noinline bool kick_idle_for(struct task_struct *p __arg_trusted, s32 cpu, bool in_llc)
 {
+	const struct cpumask *allowed;
 	struct plimsoll_cpu *c;
 	bool found = false;
 	u32 i, other;
 
 	bpf_rcu_read_lock();
+	allowed = p->cpus_ptr;
 	bpf_for (i, 0, KICK_CPUS_MAX) {
 		if (i >= nr_cpu_ids)
 			break;
 		other = ((u32)cpu + i) % nr_cpu_ids;
 		c = cpu_at(other);
 		if (!c || !c->online || c->state != PLIMSOLL_CPU_IDLE ||
-		    !bpf_cpumask_test_cpu(other, p->cpus_ptr) ||
+		    !bpf_cpumask_test_cpu(other, allowed) ||
 		    (in_llc && llc_of(other) != llc_of(cpu)))
 			continue;
 		scx_bpf_kick_cpu(other, SCX_KICK_IDLE);

@@ -81,19 +81,21 @@ preempts(const struct plimsoll_cpu *c, u32 tier, u64 deadline, u64 request_ns, u
 /* The first CPU, from @cpu on, whose task of a lower tier a task preempts. -1: none. */
 __noinline s32 cpu_of_lower_tier(struct task_struct *p __arg_trusted, s32 cpu, u32 tier)
 {
+	const struct cpumask *allowed;
 	struct plimsoll_cpu *c;
 	s32 other;
 	u32 i;
 
 	if (READ_ONCE(nr_lower[tier & PLIMSOLL_TIER_MASK]) <= 0)
 		return -1;
+	allowed = p->cpus_ptr;
 	bpf_for (i, 0, PLACE_CPUS_MAX) {
 		if (i >= nr_cpu_ids)
 			break;
 		other = ((u32)cpu + i) % nr_cpu_ids;
 		c = cpu_at(other);
 		if (c && runs_below(c, tier) && !READ_ONCE(c->is_taken) &&
-		    bpf_cpumask_test_cpu(other, p->cpus_ptr))
+		    bpf_cpumask_test_cpu(other, allowed))
 			return other;
 	}
 	return -1;
@@ -108,19 +110,21 @@ __noinline s32 cpu_to_preempt(struct task_struct *p __arg_trusted, s32 cpu, u64 
 			      u64 request_ns, u64 now)
 {
 	s32 other, best = cpu_of_lower_tier(p, cpu, PLIMSOLL_TIER_NORMAL);
+	const struct cpumask *allowed;
 	struct plimsoll_cpu *c;
 	u64 latest = 0;
 	u32 i;
 
 	if (best >= 0)
 		return best;
+	allowed = p->cpus_ptr;
 	bpf_for (i, 0, PREEMPT_CPUS_MAX) {
 		if (i >= nr_cpu_ids)
 			break;
 		other = ((u32)cpu + i) % nr_cpu_ids;
 		c = cpu_at(other);
 		if (!c || !preempts(c, PLIMSOLL_TIER_NORMAL, deadline, request_ns, now) ||
-		    !bpf_cpumask_test_cpu(other, p->cpus_ptr))
+		    !bpf_cpumask_test_cpu(other, allowed))
 			continue;
 		if (best >= 0 && plim_order_before(READ_ONCE(c->deadline), latest))
 			continue;
