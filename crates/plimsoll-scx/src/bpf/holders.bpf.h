@@ -156,7 +156,7 @@ static __always_inline struct task_struct *next_of_semaphore(void *lock)
  * whether readers share it; 0: the kernel does not show it. Read without the lock: it may
  * have changed, then a task is helped in vain.
  */
-static __always_inline u32 holder_of_kernel_lock(u64 lock, u32 flags, bool *is_shared)
+static __noinline u32 holder_of_kernel_lock(u64 lock, u32 flags, bool *is_shared)
 {
 	struct rw_semaphore *semaphore = (void *)lock;
 	struct mutex *mutex = (void *)lock;
@@ -681,16 +681,16 @@ static __always_inline void look(struct task_struct *p, struct task_ctx *t, bool
 	}
 }
 
-/* Looks at a watched task. Returns whether it is watched on. */
-__noinline bool look_on(u32 tid, u64 now)
+/* Looks at a watched task, which is @about_to wait. Returns whether it is watched on. */
+__noinline bool look_on(u32 tid, bool about_to, u64 now)
 {
 	struct task_struct *p = bpf_task_from_pid(tid);
 	struct task_ctx *t = p ? task_of(p) : NULL;
 	bool goes_on = t;
 
 	if (t && is_to_be_looked_at(t, now)) {
-		look(p, t, false, now);
-	} else if (t) {
+		look(p, t, about_to, now);
+	} else if (t && !about_to) {
 		__sync_lock_test_and_set(&t->locks.is_watched, 0);
 		/* It may have begun to wait since, and found itself watched. */
 		goes_on = is_to_be_looked_at(t, now) &&
@@ -723,7 +723,7 @@ static __always_inline bool look_at_all(void *queue, u32 pass, u64 now)
 	bpf_for (i, 0, WATCHED_MAX) {
 		if (bpf_map_pop_elem(queue, &entry))
 			break;
-		if (entry.pass != pass && !look_on(entry.tid, now))
+		if (entry.pass != pass && !look_on(entry.tid, false, now))
 			continue;
 		nr_left++;
 		if (bpf_map_push_elem(queue, &(struct watched){ .tid = entry.tid, .pass = pass },
@@ -755,20 +755,12 @@ static int pass_timer(void *map, int *key, struct bpf_timer *timer)
 static int urgent_timer(void *map, int *key, struct bpf_timer *timer)
 {
 	u64 now = bpf_ktime_get_ns();
-	struct task_struct *p;
-	struct task_ctx *t;
 	u32 i, tid;
 
 	bpf_for (i, 0, URGENT_MAX) {
 		if (bpf_map_pop_elem(&urgent, &tid))
 			break;
-		p = bpf_task_from_pid(tid);
-		if (!p)
-			continue;
-		t = task_of(p);
-		if (t && is_to_be_looked_at(t, now))
-			look(p, t, true, now);
-		bpf_task_release(p);
+		look_on(tid, true, now);
 	}
 	return 0;
 }

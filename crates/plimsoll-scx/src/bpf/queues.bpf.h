@@ -145,7 +145,7 @@ __noinline bool kick_idle_for(struct task_struct *p __arg_trusted, s32 cpu, bool
 }
 
 /* Moves a waiting task to the overdue queue, and has CPUs look for it. */
-static __always_inline void
+static __noinline void
 to_overdue(struct bpf_iter_scx_dsq *waiting, struct task_struct *p, struct task_ctx *t, u32 why)
 {
 	s32 cpu = scx_bpf_task_cpu(p);
