@@ -84,6 +84,17 @@ static __noinline void limit_ends(struct cgroup_record *record, u64 now)
 	limit_is_gone(slot, group, now);
 }
 
+/* A cgroup goes, with its limit. */
+static __always_inline void limit_ends_of(struct cgroup *cgrp)
+{
+	u64 id = cgrp->kn->id;
+	u32 *index = bpf_map_lookup_elem(&record_of_cgroup, &id);
+	struct cgroup_record *record = index ? record_at(*index) : NULL;
+
+	if (record)
+		limit_ends(record, bpf_ktime_get_ns());
+}
+
 /* Sets a quota; a limit that is new has a full pool. */
 static __always_inline void limit_is(u32 slot, struct plimsoll_group *group,
 				     const struct plimsoll_params *params, bool fresh, u64 now)

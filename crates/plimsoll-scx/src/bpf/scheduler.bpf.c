@@ -607,7 +607,7 @@ void BPF_STRUCT_OPS(plimsoll_cgroup_set_bandwidth, struct cgroup *cgrp, u64 peri
 
 void BPF_STRUCT_OPS(plimsoll_cgroup_exit, struct cgroup *cgrp)
 {
-	limit_follows(cgrp, 0, CPU_MAX_NONE, 0, false);
+	limit_ends_of(cgrp);
 	record_ends(cgrp);
 }
 
