@@ -163,8 +163,11 @@ impl Churn<'_> {
             return;
         }
         below.create().unwrap();
-        move_all(cgroup, below);
-        cgroup.enable_children().unwrap();
+        // A load that has just been started may come between.
+        wait_until("no process is left above", || {
+            move_all(cgroup, below);
+            cgroup.enable_children().is_ok()
+        });
         below
             .write_cpu_max(&Bandwidth::of(quota, None).into())
             .unwrap();
