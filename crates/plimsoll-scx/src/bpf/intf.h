@@ -219,7 +219,7 @@ struct plimsoll_cpu {
 	plim_u32 run_is_counted; /* in nr_running of the group */
 	plim_u32 turn_granted; /* by the last dispatch */
 	plim_u32 turn; /* in which the present task runs */
-	plim_u32 has_turns; /* counts in nr_with_turns */
+	plim_u64 turn_ran_ns; /* end of its last turn behind normal work; 0: not in nr_with_turns */
 	/*
 	 * The CPU comes to the overdue queue by itself: its task is from there, or was preempted
 	 * for one. Set by the CPU that preempts it and at the look that finds a task, cleared

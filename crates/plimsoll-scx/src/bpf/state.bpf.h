@@ -81,7 +81,7 @@ u64 server_period_ns;
 u64 server_alone_ns;
 /*
  * Atomic: CPUs with turns behind normal work, which share the tolerance. A CPU counts from its
- * first turn until it goes idle, or a lower tier needs none.
+ * first turn until it goes idle, or lower tiers need none for a period.
  */
 s32 nr_with_turns;
 /* Atomic: CPUs that run tasks of a lower tier, for each tier; see count_tier(). */

@@ -36,13 +36,14 @@ static __always_inline u64 turn_period_ns(u32 turn)
 	return plim_min(BACKGROUND_TURNS * server_period_ns, BACKGROUND_PERIOD_MAX_NS);
 }
 
-/* Notes whether this CPU is one of those that share the tolerance. */
-static __always_inline void turns_share(struct plimsoll_cpu *c, bool has_turns)
+/* This CPU has had a turn at @ran_ns, or, with 0, is not one of those that share the tolerance. */
+static __always_inline void turns_share(struct plimsoll_cpu *c, u64 ran_ns)
 {
-	if (c->has_turns == has_turns)
-		return;
-	c->has_turns = has_turns;
-	__sync_fetch_and_add(&nr_with_turns, has_turns ? 1 : -1);
+	s32 change = !!ran_ns - !!c->turn_ran_ns;
+
+	c->turn_ran_ns = ran_ns;
+	if (change)
+		__sync_fetch_and_add(&nr_with_turns, change);
 }
 
 /* The period in which a CPU that has turns has one, with what the other CPUs leave. */
@@ -66,7 +67,7 @@ static __always_inline void turn_lapses(struct plimsoll_cpu *c, u32 turn, u64 no
 {
 	c->turn_next_ns[turn] = now + turn_period_ns(turn);
 	if (turn == PLIMSOLL_TURN_BEHIND_NORMAL)
-		turns_share(c, false);
+		turns_share(c, 0);
 }
 
 /*
@@ -75,7 +76,7 @@ static __always_inline void turn_lapses(struct plimsoll_cpu *c, u32 turn, u64 no
  */
 static __always_inline void turns_end(struct plimsoll_cpu *c, u64 now)
 {
-	if (c->has_turns)
+	if (c->turn_ran_ns)
 		turn_lapses(c, PLIMSOLL_TURN_BEHIND_NORMAL, now);
 }
 
@@ -85,12 +86,16 @@ static __always_inline void turn_waits(struct plimsoll_cpu *c, u32 turn, u64 now
 	c->turn_next_ns[turn & (PLIMSOLL_TURNS - 1)] = now + TURN_RETRY_NS;
 }
 
-/* A turn that is due is not needed, because no lower tier waits. */
+/*
+ * A turn that is due is not needed, because no lower tier waits: for a moment, in which the
+ * CPU counts on, or for a period.
+ */
 static __always_inline void turn_is_unused(struct plimsoll_cpu *c, u32 turn, u64 now)
 {
 	turn_waits(c, turn, now);
-	if (turn == PLIMSOLL_TURN_BEHIND_NORMAL)
-		turns_share(c, false);
+	if (turn == PLIMSOLL_TURN_BEHIND_NORMAL && c->turn_ran_ns &&
+	    plim_elapsed_ns(now, c->turn_ran_ns) > turn_period_ns(turn))
+		turns_share(c, 0);
 }
 
 /* The tier behind which a turn is. */
@@ -113,7 +118,7 @@ static __always_inline void turn_charge(struct plimsoll_cpu *c, u64 ran_ns, u64 
 	u64 delay_ns;
 
 	if (c->turn == PLIMSOLL_TURN_BEHIND_NORMAL)
-		turns_share(c, true);
+		turns_share(c, now);
 	period_ns = turn_shared_period_ns(c->turn);
 	/* No product of these is above 2^63: a period has at most 4 s. */
 	ran_ns = plim_min(ran_ns, TURN_DELAY_MAX_NS);
