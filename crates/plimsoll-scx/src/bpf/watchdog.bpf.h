@@ -13,11 +13,12 @@
 #include "state.bpf.h"
 
 /*
- * Wait after which a task runs regardless of limits. The watchdog's limit is 30 s; a
- * task that waits inside a section that RCU waits for is a stall after 21 s, which
- * ends the scheduler, too (CONFIG_RCU_CPU_STALL_TIMEOUT).
+ * Wait after which a task runs regardless of limits. The watchdog's limit is 30 s. A task
+ * that waits inside a section that RCU waits for is a stall after 21 s, which ends the
+ * scheduler, too (CONFIG_RCU_CPU_STALL_TIMEOUT), and may need several turns to leave it.
  */
 #define OVERDUE_NS (8 * PLIM_NSEC_PER_SEC)
+#define OVERDUE_READER_NS PLIM_NSEC_PER_SEC
 
 /* Length of a jiffy, which depends on the kernel's build. Written by housekeeping only. */
 u64 first_jiffies, first_ns;
@@ -44,7 +45,14 @@ static __always_inline u64 watchdog_waited_ns(const struct task_struct *p)
 /* Whether a task that is queued has to run now, regardless of limits. */
 static __always_inline bool is_overdue(const struct task_struct *p)
 {
-	return !(p->scx.flags & SCX_TASK_RESET_RUNNABLE_AT) && watchdog_waited_ns(p) >= OVERDUE_NS;
+	u64 overdue_ns = OVERDUE_NS;
+
+	if (p->scx.flags & SCX_TASK_RESET_RUNNABLE_AT)
+		return false;
+	/* Only a preemptible kernel has this, where a reader can be preempted. */
+	if (bpf_core_field_exists(p->rcu_read_lock_nesting) && p->rcu_read_lock_nesting > 0)
+		overdue_ns = OVERDUE_READER_NS;
+	return watchdog_waited_ns(p) >= overdue_ns;
 }
 
 #endif /* PLIMSOLL_WATCHDOG_BPF_H */
