@@ -59,7 +59,7 @@ static __always_inline void
 plim_share_split(struct plim_share *groups, plim_u32 nr_groups, plim_u64 grant_ns)
 {
 	plim_u64 left_ns = plim_min(grant_ns, PLIM_RUNTIME_MAX_NS), part_ns;
-	/* Of the groups that are not satisfied yet: never 0 while there is one. */
+	/* The sum over the groups that are not satisfied yet: never 0 while there is one. */
 	plim_u64 weight_sum = 0;
 	plim_u32 i;
 

@@ -49,14 +49,12 @@ pub(super) fn decide(
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_engine::group_policy::Selector;
     use plimsoll_engine::host::Capabilities;
     use plimsoll_engine::plan::Plan;
 
     use super::super::desired::Desired;
     use super::super::parts::GroupTable;
     use super::*;
-    use crate::state::Origin;
 
     fn knobs(json: &str) -> Knobs {
         serde_json::from_str(json).unwrap()
@@ -64,16 +62,7 @@ mod tests {
 
     fn table(json: &str) -> GroupTable {
         let mut table = GroupTable::default();
-        let desired = Desired {
-            group: "g".into(),
-            origin: Origin::File,
-            selector: Selector::Cgroup("g".into()),
-            knobs: knobs(json),
-            subject: String::new(),
-            best_effort: false,
-            is_scheduled: false,
-            overlap: None,
-        };
+        let desired = Desired::of_cgroup("g", json);
         table.set_desired("/g", Some(desired));
         table
     }

@@ -90,6 +90,23 @@ pub(super) fn with_burst(mut knobs: Knobs, enabled: bool) -> Knobs {
 }
 
 #[cfg(test)]
+impl Desired {
+    /// A group of the file, with the cgroup `g`.
+    pub fn of_cgroup(group: &str, json: &str) -> Self {
+        Self {
+            group: group.into(),
+            origin: Origin::File,
+            selector: Selector::Cgroup("g".into()),
+            knobs: serde_json::from_str(json).unwrap(),
+            subject: String::new(),
+            best_effort: false,
+            is_scheduled: false,
+            overlap: None,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

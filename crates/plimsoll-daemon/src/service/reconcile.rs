@@ -168,14 +168,12 @@ impl Service {
 
     /// Undoes what holds limits of an earlier owner, or enforcer, once all groups are in force.
     fn follow_handover(&mut self) -> UndoReport {
-        if !self.enforcement.has_handover() {
-            return UndoReport::default();
-        }
-        let waiting = self
-            .table
-            .not_in_force()
+        let has_handover = self.enforcement.has_handover();
+        let waiting = has_handover.then(|| self.table.not_in_force()).flatten();
+        let waiting = waiting
             .map(|name| format!("the scheduler stays loaded until this group is in force: {name}"));
         let is_over = waiting.is_none();
+        // Also where another enforcer has taken over what still held limits.
         self.notices.note_problem("handover", waiting);
         match is_over {
             true => self.enforcement.end_handover(),

@@ -311,21 +311,10 @@ impl GroupTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::Origin;
     use plimsoll_cgroupfs::os;
-    use plimsoll_engine::group_policy::Selector;
 
     fn desired(group: &str) -> Desired {
-        Desired {
-            group: group.into(),
-            origin: Origin::File,
-            selector: Selector::Cgroup("g".into()),
-            knobs: Knobs::default(),
-            subject: String::new(),
-            best_effort: false,
-            is_scheduled: false,
-            overlap: None,
-        }
+        Desired::of_cgroup(group, "{}")
     }
 
     #[test]

@@ -154,8 +154,6 @@ impl Planner {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_engine::group_policy::Selector;
-
     use super::*;
 
     #[test]
@@ -169,16 +167,7 @@ mod tests {
         assert!(!planner.schedules(true));
         let knobs = |json: &str| -> Knobs { serde_json::from_str(json).unwrap() };
         let demanding = knobs(r#"{"headroom": "20%"}"#);
-        let desired = |json: &str| Desired {
-            group: "g".into(),
-            origin: Origin::File,
-            selector: Selector::Cgroup("g".into()),
-            knobs: knobs(json),
-            subject: String::new(),
-            best_effort: false,
-            is_scheduled: false,
-            overlap: None,
-        };
+        let desired = |json: &str| Desired::of_cgroup("g", json);
         for (json, in_force) in [
             (r#"{"class": "batch"}"#, Some("20%")),
             (r#"{"class": "batch", "headroom": "30%"}"#, Some("30%")),
