@@ -183,7 +183,7 @@ pub struct BatchCounts {
     pub nr_preempted: u64,
     /// Number of these runs that started because the task had waited for too long.
     pub nr_overdue: u64,
-    /// Number of these runs that started because normal work waited for a lock of the task.
+    /// Number of these runs that started because others may wait for a lock of the task.
     pub nr_holders: u64,
 }
 

@@ -218,7 +218,7 @@ pub(super) const OF_GROUPS: &[Family<Group>] = &[
         |group| count(batch(group)?.nr_preempted)),
     counter("batch_overdue", NO_UNIT, "Of the switches, those because the task had waited for too long",
         |group| count(batch(group)?.nr_overdue)),
-    counter("batch_holders", NO_UNIT, "Of the switches, those because normal work waited for a lock of the task",
+    counter("batch_holders", NO_UNIT, "Of the switches, those because others may wait for a lock of the task",
         |group| count(batch(group)?.nr_holders)),
 ];
 

@@ -159,7 +159,7 @@ struct plimsoll_group_cpu {
 	plim_u64 nr_switches; /* tasks that began to run */
 	plim_u64 nr_preempted; /* of those, stopped with time left */
 	plim_u64 nr_overdue; /* of those, run because they had waited too long */
-	plim_u64 nr_holders; /* of those, run because normal work waited for their lock */
+	plim_u64 nr_holders; /* of those, run because others may wait for their lock */
 } PLIMSOLL_OWN_LINES;
 
 /*
@@ -268,7 +268,7 @@ enum plimsoll_decision_kind {
 	PLIMSOLL_PREEMPTED, /* by normal work */
 	PLIMSOLL_OVERDUE, /* run because it had waited too long */
 	PLIMSOLL_PULLED, /* from another LLC */
-	PLIMSOLL_HOLDER, /* run because normal work waits for its lock */
+	PLIMSOLL_HOLDER, /* run because others may wait for its lock */
 };
 
 struct plimsoll_decision {

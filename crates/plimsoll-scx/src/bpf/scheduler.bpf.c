@@ -392,8 +392,11 @@ static __always_inline u64 left_of(struct task_ctx *t, const struct plimsoll_gro
 	struct plimsoll_group *chain = group_at(t->chain);
 	u64 left_ns = granted ? c->left_ns : 0, own_ns;
 
-	if (!left_ns)
+	if (!left_ns) {
 		left_ns = !chain || is_plain(chain) ? PLIM_UNLIMITED : admit(t->chain, cpu, now);
+		if (left_ns)
+			t->nr_lifted = 0;
+	}
 	c->left_ns = 0;
 	own_ns = task_run_ns(t, group, now);
 	left_ns = plim_max(plim_min(left_ns, own_ns), SLICE_MIN_NS);
@@ -495,8 +498,11 @@ void BPF_STRUCT_OPS(plimsoll_stopping, struct task_struct *p, bool runnable)
 		return;
 	charge_task(p, t, cpu, now);
 	chain = group_at(t->chain);
-	if (chain && !is_plain(chain))
+	t->in_kernel = 0;
+	if (chain && !is_plain(chain)) {
 		return_chain(t->chain, cpu);
+		t->in_kernel = may_hold_locks(p, runnable);
+	}
 	c->turn = PLIMSOLL_TURN_NONE;
 	t->started_ns = 0;
 	if (!runnable) {

@@ -233,8 +233,10 @@ struct task_ctx {
 	u32 generation; /* of the group in which the cap was set up */
 	u8 background; /* over its own soft cap */
 	u8 has_run; /* since it last joined a queue */
-	u8 overdue; /* why it is in the overdue queue: PLIMSOLL_OVERDUE or PLIMSOLL_HOLDER; 0: it is
-		       not */
+	u8 overdue; /* why it runs next, against its order or limits: PLIMSOLL_OVERDUE or
+		       PLIMSOLL_HOLDER; 0: it does not */
+	u8 in_kernel; /* where it was stopped, it may hold locks; see limits.bpf.h */
+	u8 nr_lifted; /* runs against its limits since they last let it run */
 	u8 in_own_queue; /* that of its CPU, on which alone it may run */
 	u32 chain; /* the first slot whose limits hold: of its group, or of cpu.max below */
 	u32 cgroup; /* the record of its cgroup */

@@ -2,10 +2,10 @@
 
 use std::cell::UnsafeCell;
 use std::env;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::hint::black_box;
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -17,7 +17,7 @@ use crate::daemon_rig::shown;
 use crate::rig::{Rig, all_cpus};
 use crate::shared::with_command;
 
-/// Runs of a group's tasks because normal work waited for their lock.
+/// Runs of a group's tasks because others may wait for their lock.
 fn nr_holders(rig: &Rig, target: &str) -> u64 {
     let batch = rig.statistics(target).batch.expect("it is scheduled");
     batch.total.nr_holders
@@ -46,6 +46,64 @@ fn a_holder_of_a_kernel_lock_runs_until_it_lets_go_although_its_quota_is_used_up
     assert!(nr_holders(&rig, "writer") > 0);
     rig.end("writer", writer);
     fs::remove_file(&path).unwrap();
+    rig.assert_never_ejected();
+    rig.assert_nothing_left();
+}
+
+const FILES: &str = "PLIMSOLL_TEST_FILES";
+const NR_FILES: usize = 4;
+
+/// Threads that write a file each, again and again, with its page locked.
+#[test]
+#[ignore = "run by the test of page locks"]
+fn threads_write() {
+    let folder = PathBuf::from(env::var(FILES).unwrap());
+    thread::scope(|scope| {
+        for name in 0..NR_FILES {
+            let file = File::create(folder.join(name.to_string())).unwrap();
+            scope.spawn(move || {
+                loop {
+                    file.write_all_at(&[1; 4096], 0).unwrap();
+                    (0..500).for_each(|i| {
+                        black_box(i);
+                    });
+                }
+            });
+        }
+    });
+}
+
+/// The kernel does not know who has locked a page.
+#[test]
+fn a_limited_task_leaves_the_kernel_before_it_is_stopped() {
+    let rig = with_command();
+    let folder = rig.host.runtime().join("files");
+    fs::create_dir(&folder).unwrap();
+    let me = env::current_exe().unwrap();
+    let assign = format!("{FILES}={}", folder.display());
+    let helper = "shared::run::locks::threads_write";
+    let words = [
+        "env",
+        &assign,
+        me.to_str().unwrap(),
+        "--exact",
+        helper,
+        "--ignored",
+    ];
+    let writers = rig.batch("writers", "--cap 2%", &words);
+    let files: Vec<_> = (0..NR_FILES)
+        .map(|name| folder.join(name.to_string()))
+        .collect();
+    wait_until("all write", || {
+        let written = |file: &PathBuf| fs::metadata(file).is_ok_and(|file| file.len() > 0);
+        files.iter().all(written)
+    });
+    wait_until("one runs to leave the kernel", || {
+        files.iter().for_each(|file| drop(fs::read(file).unwrap()));
+        nr_holders(&rig, "writers") > 0
+    });
+    rig.end("writers", writers);
+    fs::remove_dir_all(&folder).unwrap();
     rig.assert_never_ejected();
     rig.assert_nothing_left();
 }
