@@ -3,7 +3,7 @@
 //! the cost of priority inversion.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::num::NonZeroUsize;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -38,9 +38,9 @@ const WANTED: u32 = 2;
 pub struct Report {
     /// Number of rounds: times that the lock was acquired.
     pub rounds: usize,
-    /// Rounds that found the lock held; none of the kernel's lock, which cannot be queried.
+    /// Rounds that found the lock held; none of the kernel's locks, which cannot be queried.
     pub contended: Option<u64>,
-    /// Time to acquire the lock. For the kernel's lock: until a byte was written.
+    /// Time to acquire the lock. For the kernel's locks: of the write or read.
     pub wait: Latency,
 }
 
@@ -157,39 +157,56 @@ pub fn write(file: &File, mib: usize, pause: Duration) -> Result<()> {
     }
 }
 
-/// Takes the lock, round after round.
-pub fn wait(lock: &MemoryLock, every: Duration, duration: Duration) -> Report {
-    let mut contended = 0;
-    let waits = rounds(every, duration, || {
-        contended += u64::from(lock.take());
-        lock.release();
-    });
-    Report {
-        rounds: waits.len(),
-        contended: Some(contended),
-        wait: figures::latency(waits),
-    }
+/// A lock, and how to wait for it.
+#[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
+pub enum By {
+    /// The lock in the memory of the file, through a futex
+    #[default]
+    Futex,
+    /// The kernel's lock of the file, by writing a byte
+    Write,
+    /// The kernel's locks of the file's pages, by reading a MiB
+    Read,
 }
 
-/// Waits for the kernel's lock of the file by writing a byte, round after round.
-pub fn wait_to_write(file: &File, every: Duration, duration: Duration) -> Result<Report> {
-    let mut written = Ok(0);
-    let waits = rounds(every, duration, || {
-        let outcome = file.write_at(&[0], BYTE_AT);
-        if outcome.is_err() {
-            written = outcome;
+/// Acquires a lock, round after round.
+pub fn wait(path: &Path, by: By, every: Duration, duration: Duration) -> Result<Report> {
+    let mut contended = None;
+    let waits = match by {
+        By::Futex => {
+            let lock = in_memory(path)?;
+            rounds(every, duration, || {
+                *contended.get_or_insert(0) += u64::from(lock.take());
+                lock.release();
+                Ok(())
+            })
         }
-    });
-    written.map_err(failed("writing to the lock file"))?;
+        By::Write => {
+            let file = open(path)?;
+            let write = || file.write_at(&[0], BYTE_AT).map(drop);
+            rounds(every, duration, write)
+        }
+        By::Read => {
+            let file = open(path)?;
+            let mut data = vec![0; 1 << 20];
+            let read = || file.read_at(&mut data, DATA_AT).map(drop);
+            rounds(every, duration, read)
+        }
+    };
+    let waits = waits.map_err(failed("using the lock file"))?;
     Ok(Report {
         rounds: waits.len(),
-        contended: None,
+        contended,
         wait: figures::latency(waits),
     })
 }
 
 /// Runs a round again and again, `every` after the end of the last one; returns their lengths.
-fn rounds(every: Duration, duration: Duration, mut round: impl FnMut()) -> Vec<u64> {
+fn rounds(
+    every: Duration,
+    duration: Duration,
+    mut round: impl FnMut() -> io::Result<()>,
+) -> io::Result<Vec<u64>> {
     precise_timers();
     let mut waits = Vec::new();
     let mut due_ns = now_ns();
@@ -197,11 +214,11 @@ fn rounds(every: Duration, duration: Duration, mut round: impl FnMut()) -> Vec<u
     while due_ns < end_ns {
         wait_until(due_ns);
         let from_ns = now_ns();
-        round();
+        round()?;
         waits.push(now_ns() - from_ns);
         due_ns = now_ns() + nanos(every);
     }
-    waits
+    Ok(waits)
 }
 
 #[cfg(test)]

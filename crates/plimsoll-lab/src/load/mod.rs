@@ -82,9 +82,9 @@ pub enum Load {
     Wait {
         /// The lock file, which is made if it is not there
         file: PathBuf,
-        /// Acquire the kernel's lock of the file instead, by writing a byte
-        #[arg(long)]
-        write: bool,
+        /// The lock, and how to wait for it
+        #[arg(long, value_enum, default_value_t)]
+        by: lock::By,
         /// Time between the end of a round and the next
         #[arg(long, value_parser = duration)]
         every: Duration,
@@ -158,16 +158,10 @@ impl Load {
             } => lock::write(&lock::open(&file)?, mib.into(), pause),
             Self::Wait {
                 file,
-                write: false,
+                by,
                 every,
                 duration,
-            } => print(&lock::wait(&lock::in_memory(&file)?, every, duration)),
-            Self::Wait {
-                file,
-                write: true,
-                every,
-                duration,
-            } => print(&lock::wait_to_write(&lock::open(&file)?, every, duration)?),
+            } => print(&lock::wait(&file, by, every, duration)?),
         }
     }
 }

@@ -37,7 +37,7 @@ fn wait_for_a_lock(title: &str, sections: &str, beside: usize, how: &str) {
     sleep_ms(500);
     let load = lab_load(&format!("wait {path} {how} --every 10ms --duration 4s"));
     let report = ended(rig.host.start_in(&waiter, load)).json();
-    // The kernel's lock of a file does not say whether it was held.
+    // The kernel's locks do not say whether they were held.
     if let Some(contended) = report["contended"].as_f64() {
         let what = format!("times that it was held: a lock {title}");
         SPEC_2.figure(&what, contended, "", 1.0..=ANY);
@@ -71,5 +71,28 @@ fn wait_for_a_futex_of_a_batch_task_that_shares_server_slices() {
 #[test]
 fn wait_for_a_lock_of_a_file_of_a_batch_task() {
     let title = "of a file that a batch task holds for a write of 1 MiB";
-    wait_for_a_lock(title, "--write-mib 1", 0, "--write");
+    wait_for_a_lock(title, "--write-mib 1", 0, "--by write");
+}
+
+/// A limit, not other work, keeps the task from its CPU; nobody knows who has locked a page.
+#[test]
+fn wait_for_a_page_of_a_limited_task() {
+    let rig = rig();
+    let waiter = rig.group("waiter");
+    let pages = rig.host.runtime().join("pages");
+    let path = pages.display().to_string();
+    let words = [&lab(), "load", "hold", &path, "--write-mib", "1"];
+    let holder = rig.batch("holder", "--quota 2ms/100ms", &words);
+    wait_until("the pages are written", || {
+        fs::metadata(&pages).is_ok_and(|file| file.len() > 1 << 20)
+    });
+    let load = lab_load(&format!("wait {path} --by read --every 10ms --duration 4s"));
+    let report = ended(rig.host.start_in(&waiter, load)).json();
+    let longest = report["wait"]["max_us"].as_f64().unwrap() / 1000.0;
+    let what = "longest read of 1 MiB that a task over its quota writes";
+    SPEC_2.figure(what, longest, "ms", 0.0..=BOUND_MS);
+    rig.assert_never_ejected();
+    rig.end("holder", holder);
+    let _ = fs::remove_file(&pages);
+    rig.assert_nothing_left();
 }
