@@ -87,19 +87,20 @@ pub(crate) fn folders_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(folders.map(|found| found.path).collect())
 }
 
-/// Lists the threads of the cgroup at `folder` and of all below it, without those of the cgroups
-/// `apart` and of all below them. A vanished cgroup has none.
-pub fn threads_below(folder: &Path, apart: &[PathBuf]) -> Vec<i32> {
-    // The file's names in v2 and v1.
-    let own = ["cgroup.threads", "tasks"];
-    let own = own
+/// Lists the threads of the cgroup at `folder`, of either version, and of all below it. A vanished
+/// cgroup has none.
+pub fn threads_below(folder: &Path) -> Vec<i32> {
+    threads_in_files(folder, &["cgroup.threads", "tasks"])
+}
+
+/// Lists these threads by the first of `names` that is a file of the cgroup.
+pub(crate) fn threads_in_files(folder: &Path, names: &[&str]) -> Vec<i32> {
+    let own = names
         .iter()
-        .find_map(|file| read_ids(&folder.join(file)).ok());
+        .find_map(|name| read_ids(&folder.join(name)).ok());
     let mut tids = own.unwrap_or_default();
     for below in folders_in(folder).unwrap_or_default() {
-        if !apart.contains(&below) {
-            tids.extend(threads_below(&below, apart));
-        }
+        tids.extend(threads_in_files(&below, names));
     }
     tids
 }
@@ -117,15 +118,9 @@ mod tests {
         fs::create_dir_all(&v1).unwrap();
         fs::write(root.path().join("cgroup.threads"), "1\n2\n").unwrap();
         fs::write(v1.join("tasks"), "3\n").unwrap();
-        let sorted = |apart: &[PathBuf]| {
-            let mut tids = threads_below(root.path(), apart);
-            tids.sort_unstable();
-            tids
-        };
-        assert_eq!(sorted(&[]), [1, 2, 3]);
-        // With or without a slash at the end.
-        assert_eq!(sorted(&[root.path().join("a/b/")]), [1, 2]);
-        assert_eq!(sorted(&[root.path().join("a")]), [1, 2]);
-        assert!(threads_below(&root.path().join("gone"), &[]).is_empty());
+        let mut tids = threads_below(root.path());
+        tids.sort_unstable();
+        assert_eq!(tids, [1, 2, 3]);
+        assert!(threads_below(&root.path().join("gone")).is_empty());
     }
 }

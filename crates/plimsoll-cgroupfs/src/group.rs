@@ -214,6 +214,12 @@ impl CpuGroup {
         files::read_ids(&self.cpu_file(threads_file(self.version())))
     }
 
+    /// Lists the threads, with those of all cgroups below. A vanished cgroup has none.
+    #[must_use]
+    pub fn all_threads(&self) -> Vec<i32> {
+        files::threads_in_files(&self.cpu_file(""), &[threads_file(self.version())])
+    }
+
     /// v2: makes the cgroup threaded, so that it takes single threads of processes above it.
     pub fn make_threaded(&self) -> Result<()> {
         files::write_text(&self.cpu_file("cgroup.type"), "threaded")

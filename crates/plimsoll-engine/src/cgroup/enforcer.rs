@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use plimsoll_cgroupfs::{CpuGroup, Hierarchy, threads_below};
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy};
 
 use super::table::Table;
 use crate::action::Action;
@@ -189,7 +189,7 @@ impl CgroupEnforcer {
             return Ok(None);
         }
         let half_life = knobs.half_life.unwrap_or_default();
-        let tids = threads_below(&group.cgroup().cpu_file(""), &[]);
+        let tids = group.cgroup().all_threads();
         let rates = self.task_meter.measure(name, &tids, half_life);
         Ok(Some(rates.with_background(|tid| group.is_background(tid))))
     }

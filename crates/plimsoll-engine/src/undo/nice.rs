@@ -94,7 +94,7 @@ impl<'a> Lineage<'a> {
     /// Reads the current members of the cgroup.
     fn look(&mut self, processes: &Path) {
         let folder = processes.parent();
-        let members = folder.map(|folder| threads_below(folder, &[]));
+        let members = folder.map(threads_below);
         self.members = members.unwrap_or_default().into_iter().collect();
     }
 

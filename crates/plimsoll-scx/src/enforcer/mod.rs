@@ -344,7 +344,7 @@ impl SchedExtEnforcer {
         let Some(objects) = &self.link.objects else {
             return Ok(None);
         };
-        let tids = threads_below(&self.folder(name)?, &[]);
+        let tids = threads_below(&self.folder(name)?);
         Ok(Some(task_rates(objects, &tids)))
     }
 

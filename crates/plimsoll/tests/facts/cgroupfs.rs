@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::common::{Host, wait_until, wait_until_busy};
 use nix::sched::{CloneFlags, unshare};
 use plimsoll_cgroupfs::name::text_of;
-use plimsoll_cgroupfs::{CgroupError, CpuGroup, CpuMax, UsageCounter, threads_below};
+use plimsoll_cgroupfs::{CgroupError, CpuGroup, CpuMax, UsageCounter};
 
 fn errno(error: &CgroupError) -> i32 {
     error.os_error().unwrap_or_else(|| panic!("{error}"))
@@ -107,7 +107,7 @@ fn members_are_found_where_they_were_moved() {
     let mut all = host.base().all_processes().unwrap();
     all.retain(|other| *other == pid);
     assert_eq!(all, [pid]);
-    assert_eq!(threads_below(&host.base().cpu_file(""), &[]), [pid]);
+    assert_eq!(host.base().all_threads(), [pid]);
     sleeper.stop();
     wait_until("it is empty", || !second.is_populated().unwrap());
     // The process has ended.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use plimsoll_cgroupfs::{CpuGroup, Hierarchy, Version, WEIGHT_DEFAULT, threads_below};
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy, Version, WEIGHT_DEFAULT};
 
 use super::layout::{Layer, Layout};
 use super::loops::Loops;
@@ -57,7 +57,7 @@ pub fn cannot_yield(knobs: &Knobs, is_foreign: bool, version: Version) -> Option
 }
 
 pub(super) fn nr_real_time(layout: &Layout) -> u64 {
-    tasks::nr_real_time(&threads_below(&layout.top.cpu_file(""), &[]))
+    tasks::nr_real_time(&layout.top.all_threads())
 }
 
 /// State of a group that does not depend on its origin.
