@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use plimsoll_cgroupfs::read_text;
+use plimsoll_cgroupfs::{name::printable, read_text};
 use procfs::ProcError;
 
 use crate::error::{EngineError, Result};
@@ -93,14 +93,6 @@ pub fn kind(pid: i32) -> Option<Kind> {
         'Z' | 'X' | 'x' if stat.num_threads <= 1 => Kind::Zombie,
         _ => Kind::Process,
     })
-}
-
-/// Makes a task's name printable on one line: a task may give itself any name.
-pub(crate) fn printable(name: &str) -> String {
-    name.replace(
-        |letter: char| letter.is_control() || letter == '\u{fffd}',
-        "?",
-    )
 }
 
 /// Returns the nice level of a task; fails as [`find_start_time`] does.

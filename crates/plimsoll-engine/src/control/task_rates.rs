@@ -10,12 +10,12 @@ use std::fs;
 
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{SysconfVar, sysconf};
+use plimsoll_cgroupfs::name::printable;
 use plimsoll_policy::NSEC_PER_SEC;
 use plimsoll_policy::ratecap::{Bucket, Params};
 
 use crate::knobs::HalfLife;
 use crate::sample::{TASK_RATES_MAX, TaskRate, TaskRates};
-use crate::tasks;
 
 /// Largest number of groups with averages: those measured last.
 const GROUPS_MAX: usize = 16;
@@ -173,10 +173,7 @@ fn name_and_start(stat: &str) -> Option<(String, u64)> {
     let (start, end) = (stat.find('(')?, stat.rfind(')')?);
     // proc_pid_stat(5): the 22nd field; the name is the second.
     let started = stat.get(end + 1..)?.split_whitespace().nth(19)?;
-    Some((
-        tasks::printable(stat.get(start + 1..end)?),
-        started.parse().ok()?,
-    ))
+    Some((printable(stat.get(start + 1..end)?), started.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -264,12 +261,12 @@ mod tests {
     #[test]
     fn a_task_is_parsed_whatever_its_name() {
         let line = "7 (a) b(\u{1}) R 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20";
-        assert_eq!(name_and_start(line), Some(("a) b(?".into(), 4242)));
+        assert_eq!(name_and_start(line), Some(("a) b(\\x01".into(), 4242)));
         assert_eq!(name_and_start("7 (a"), None);
         let own = read(nix::unistd::gettid().as_raw()).unwrap();
         assert!(own.started_ns <= boot_ns() && own.ran_ns > 0, "{own:?}");
         assert_eq!(
-            tasks::command(nix::unistd::gettid().as_raw()),
+            crate::tasks::command(nix::unistd::gettid().as_raw()),
             Some(own.command)
         );
         assert_eq!(read(-1), None);
