@@ -67,11 +67,14 @@ pub(crate) fn read_number<T: std::str::FromStr>(path: &Path) -> Result<T> {
     })
 }
 
-/// Reads a kernel file with a number on each line, such as `cgroup.procs`.
+/// Reads the tasks in a kernel file with one on each line, such as `cgroup.procs`. The kernel shows
+/// 0 for a task that has no number here: one that ends at this moment, or is not of this PID
+/// namespace. Whoever wrote that to a cgroup would move itself.
 pub fn read_ids(path: &Path) -> Result<Vec<i32>> {
     Ok(read_text(path)?
         .lines()
         .filter_map(|line| line.parse().ok())
+        .filter(|id| *id > 0)
         .collect())
 }
 
@@ -110,6 +113,14 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    #[test]
+    fn tasks_without_a_number_are_passed_over() {
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join("cgroup.procs");
+        fs::write(&file, "7\n0\n8\n").unwrap();
+        assert_eq!(read_ids(&file).unwrap(), [7, 8]);
+    }
 
     #[test]
     fn threads_are_found_in_every_child_of_either_version() {

@@ -232,9 +232,9 @@ impl Cgroups {
         let cgroup = self.get(folder)?;
         let is_v2 = self.version == Version::V2;
         let of_all = match (file, is_v2) {
-            ("cgroup.procs", _) | ("tasks", false) | ("cgroup.threads", true) => {
-                Some(tasks.list(folder))
-            }
+            // v2 shows a task that ends at this moment as 0. Here one always does.
+            ("cgroup.procs" | "cgroup.threads", true) => Some(tasks.list(folder) + "0\n"),
+            ("cgroup.procs" | "tasks", false) => Some(tasks.list(folder)),
             ("cgroup.subtree_control", true) => {
                 Some(if cgroup.gives_cpu { "cpu" } else { "" }.to_owned())
             }
@@ -283,6 +283,7 @@ impl Cgroups {
         match file {
             "cgroup.procs" => {
                 let pid = text.parse().map_err(|_| error(libc::EINVAL))?;
+                assert_ne!(pid, 0, "the writer moves itself");
                 if !self.takes_processes(folder, tasks) {
                     return Err(error(libc::EOPNOTSUPP));
                 }

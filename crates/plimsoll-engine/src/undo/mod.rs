@@ -270,12 +270,8 @@ fn evacuate(folder: &Path, target: &Path) -> Result<()> {
     for child in below(folder) {
         evacuate(&child, target)?;
     }
-    let text = match read_text(&folder.join("cgroup.procs")) {
-        Ok(text) => text,
-        // The cgroup is gone, or threaded: then the domain above lists its processes.
-        Err(_) => return Ok(()),
-    };
-    for pid in text.lines().filter_map(|line| line.parse().ok()) {
+    // The cgroup may be gone, or threaded: then the domain above lists its processes.
+    for pid in read_ids(&folder.join("cgroup.procs")).unwrap_or_default() {
         move_to_nearest(target, pid)?;
     }
     Ok(())

@@ -26,7 +26,7 @@ use std::thread;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::signal::{SigHandler, Signal, kill, signal};
 use nix::unistd::Pid;
-use plimsoll_cgroupfs::{CpuGroup, Hierarchy, Version};
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy, Version, read_ids};
 use plimsoll_daemon::control::client::Client;
 use plimsoll_daemon::control::protocol::{Answer, Request, SOCKET};
 use plimsoll_daemon::state::State;
@@ -795,10 +795,8 @@ fn empty_and_remove(folder: &Path) -> bool {
     // A throttled process cannot die.
     let _ = fs::write(folder.join("cpu.cfs_quota_us"), "-1");
     let _ = fs::write(folder.join("cpu.max"), "max");
-    for pid in text(&folder.join("cgroup.procs")).lines() {
-        if let Ok(pid) = pid.parse() {
-            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-        }
+    for pid in read_ids(&folder.join("cgroup.procs")).unwrap_or_default() {
+        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
     }
     for child in folders_below(folder) {
         empty_and_remove(&child);
