@@ -188,6 +188,16 @@ __noinline u64 admit(u32 slot, s32 cpu, u64 now)
 	return left_ns;
 }
 
+/* Admits a task, whose runs against its limits count anew then. */
+static __always_inline u64 admit_task(struct task_ctx *t, s32 cpu, u64 now)
+{
+	u64 left_ns = admit(t->chain, cpu, now);
+
+	if (left_ns)
+		t->nr_lifted = 0;
+	return left_ns;
+}
+
 /*
  * Whether a task of a group may bypass its queue and go straight to a CPU: if only
  * quotas limit it, and those have runtime. The check takes no locks; the task

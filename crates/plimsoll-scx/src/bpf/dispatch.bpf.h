@@ -301,10 +301,9 @@ extend_previous(struct task_struct *prev __arg_trusted __arg_nullable, u32 tier,
 	own_ns = task_run_ns(t, group, now);
 	if (!own_ns)
 		return false;
-	left_ns = admit(t->chain, cpu, now);
+	left_ns = admit_task(t, cpu, now);
 	if (!left_ns)
 		return false;
-	t->nr_lifted = 0;
 	c->turn = PLIMSOLL_TURN_NONE;
 	clocks_follow(t, c, llc_of(cpu), tier);
 	slice_begins(prev, t, c, cpu, tier, plim_min(left_ns, own_ns), now);

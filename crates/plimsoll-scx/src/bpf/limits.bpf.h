@@ -99,7 +99,7 @@ static __always_inline void park_timer(u32 slot, u64 until_ns)
 #define STATE_UNINTERRUPTIBLE 0x2
 #define STATE_NOLOAD 0x400
 
-/* Of kernels that can run virtual machines: the CPU of one, which the task is, has a notifier. */
+/* A task that is a CPU of a virtual machine has a notifier. Kernels without KVM lack the field. */
 struct task_struct___notified {
 	struct hlist_head preempt_notifiers;
 } __attribute__((preserve_access_index));
@@ -271,9 +271,7 @@ __noinline int take_limited(u64 dsq_id, u32 tier, s32 cpu, u64 now)
 		left_ns = SLICE_MIN_NS;
 		if (!lifts_limits(t)) {
 			until_ns = own_cap_until_ns(t, group, now);
-			left_ns = until_ns ? 0 : admit(t->chain, cpu, now);
-			if (left_ns)
-				t->nr_lifted = 0;
+			left_ns = until_ns ? 0 : admit_task(t, cpu, now);
 		}
 		slot = until_ns ? t->slot : PLIMSOLL_SLOT_NONE;
 		if (!left_ns && slot == PLIMSOLL_SLOT_NONE)

@@ -392,11 +392,8 @@ static __always_inline u64 left_of(struct task_ctx *t, const struct plimsoll_gro
 	struct plimsoll_group *chain = group_at(t->chain);
 	u64 left_ns = granted ? c->left_ns : 0, own_ns;
 
-	if (!left_ns) {
-		left_ns = !chain || is_plain(chain) ? PLIM_UNLIMITED : admit(t->chain, cpu, now);
-		if (left_ns)
-			t->nr_lifted = 0;
-	}
+	if (!left_ns)
+		left_ns = !chain || is_plain(chain) ? PLIM_UNLIMITED : admit_task(t, cpu, now);
 	c->left_ns = 0;
 	own_ns = task_run_ns(t, group, now);
 	left_ns = plim_max(plim_min(left_ns, own_ns), SLICE_MIN_NS);

@@ -274,7 +274,7 @@ impl Rig {
     }
 
     /// Starts `plimsoll run --enforcer sched-ext --class batch --name NAME KNOBS -- COMMAND`.
-    pub fn batch(&self, name: &str, knobs: &str, command: &[&str]) -> Running {
+    pub fn batch<S: AsRef<str>>(&self, name: &str, knobs: &str, command: &[S]) -> Running {
         let mut words = vec![
             "run",
             "--enforcer",
@@ -286,7 +286,7 @@ impl Rig {
         ];
         words.extend(knobs.split_whitespace());
         words.push("--");
-        words.extend(command);
+        words.extend(command.iter().map(AsRef::as_ref));
         self.host.start(words)
     }
 
@@ -644,6 +644,23 @@ fn ran_ns(tid: i32) -> u64 {
 pub fn wait_for_threads(pid: i32, count: usize) -> Vec<i32> {
     wait_until("all threads are there", || threads_of(pid).len() >= count);
     threads_of(pid)
+}
+
+/// The words that run a part of a test, which is ignored otherwise, as a process of its own with
+/// these variables.
+pub fn words_of_part(part: &str, variables: &[(&str, &str)]) -> Vec<String> {
+    let me = std::env::current_exe().unwrap();
+    let me = me.to_str().unwrap().to_owned();
+    let assign = variables
+        .iter()
+        .map(|(name, value)| format!("{name}={value}"));
+    let flags = ["--exact", part, "--ignored", "--nocapture"].map(str::to_owned);
+    ["env".to_owned()]
+        .into_iter()
+        .chain(assign)
+        .chain([me])
+        .chain(flags)
+        .collect()
 }
 
 /// The binary under test, as a string.

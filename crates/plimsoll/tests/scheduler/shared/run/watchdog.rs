@@ -12,7 +12,7 @@ use nix::sys::mman::{MapFlags, ProtFlags, mmap};
 
 use crate::common::wait::Looks;
 use crate::common::{Running, nr_cpus, on_cpus};
-use crate::rig::{Rig, all_cpus};
+use crate::rig::{Rig, all_cpus, words_of_part};
 use crate::shared::with_command;
 
 /// File of the counts, eight bytes for each thread.
@@ -59,17 +59,8 @@ impl Counters {
     fn start(rig: &Rig, name: &'static str, cpus: u64, threads: usize) -> Self {
         let file = rig.host.runtime().join(name);
         fs::write(&file, vec![0; threads * size_of::<u64>()]).unwrap();
-        let me = env::current_exe().unwrap();
-        let assign = format!("{COUNTS}={}", file.display());
-        let helper = "shared::run::watchdog::threads_count";
-        let words = [
-            "env",
-            &assign,
-            me.to_str().unwrap(),
-            "--exact",
-            helper,
-            "--ignored",
-        ];
+        let part = "shared::run::watchdog::threads_count";
+        let words = words_of_part(part, &[(COUNTS, file.to_str().unwrap())]);
         let command = on_cpus(cpus, || rig.batch(name, "--tolerance 0", &words));
         Self {
             name,
