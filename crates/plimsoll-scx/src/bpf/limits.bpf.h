@@ -15,7 +15,7 @@
 #include "admission.bpf.h"
 #include "queues.bpf.h"
 
-/* Most tasks that return to their queues at once, and the pause before the next. */
+/* Most tasks that ever return to their queues at once, and the pause before the next. */
 #define UNPARK_MAX 64
 #define UNPARK_PAUSE_NS (100 * PLIM_NSEC_PER_USEC)
 /* Most tasks of a queue that are checked for one dispatch. */
@@ -307,6 +307,22 @@ __noinline int take_limited(u64 dsq_id, u32 tier, s32 cpu, u64 now)
 }
 
 /*
+ * Most tasks that return at once: one for each CPU, or as many as have the shortest run each
+ * of what their limits grant now. Of a crowd, all others would go to their queues, find
+ * nothing left and be parked again, at each grant.
+ */
+static __always_inline u32 nr_to_unpark(const struct plimsoll_group *group, u32 slot, u64 now)
+{
+	u64 granted_ns = PLIM_UNLIMITED;
+
+	if (group->params.flags & PLIMSOLL_CAP)
+		granted_ns = cap_run_ns(slot, now);
+	if (group->params.flags & PLIMSOLL_QUOTA)
+		granted_ns = plim_min(granted_ns, READ_ONCE(group->pool.runtime_ns));
+	return plim_min(plim_max(granted_ns / CAP_CROWD_RUN_MIN_NS, nr_cpu_ids), UNPARK_MAX);
+}
+
+/*
  * Returns parked tasks of a limit that has ended to their queues. Returns when to go on,
  * 0: none is left, or all wait for a boundary of the quota.
  *
@@ -319,7 +335,7 @@ __noinline u64 unpark(u32 slot, u64 now)
 	struct task_struct *p;
 	struct task_ctx *t;
 	u64 until_ns, next_ns = 0;
-	u32 tier;
+	u32 tier, nr_max;
 	int seen = count_from;
 	s32 cpu;
 
@@ -327,6 +343,9 @@ __noinline u64 unpark(u32 slot, u64 now)
 	if (!group || (group->params.flags & PLIMSOLL_QUOTA &&
 		       READ_ONCE(group->pool.nr_throttled_cpus) && !group->pool.runtime_ns))
 		return 0;
+	if (!scx_bpf_dsq_nr_queued(parked_id(slot)))
+		return 0;
+	nr_max = nr_to_unpark(group, slot, now);
 	bpf_rcu_read_lock();
 	bpf_for_each (scx_dsq, p, parked_id(slot), 0) {
 		t = task_of(p);
@@ -344,7 +363,7 @@ __noinline u64 unpark(u32 slot, u64 now)
 				break;
 			}
 		}
-		if (++seen > UNPARK_MAX) {
+		if (++seen > nr_max) {
 			next_ns = now + UNPARK_PAUSE_NS;
 			break;
 		}
