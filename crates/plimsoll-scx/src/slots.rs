@@ -150,17 +150,12 @@ impl<'a> Registrar<'a> {
     }
 }
 
-/// The slot of a cgroup, by its id.
-fn slot_of(objects: &Objects, id: u64) -> Option<u32> {
+/// The slot of a cgroup, which may be gone, by its id.
+pub(crate) fn slot_of(objects: &Objects, id: u64) -> Option<u32> {
     objects.slot_of(id).filter(|slot| {
         let group = objects.group(*slot);
         group.is_some_and(|group| is_in_use(&group) && group.params.cgroup_id == id)
     })
-}
-
-/// Whether the cgroup of that id, which may be gone, has this slot.
-pub(crate) fn is_slot_of(objects: &Objects, slot: u32, id: u64) -> bool {
-    slot_of(objects, id) == Some(slot)
 }
 
 /// Registers groups with a scheduler that has none yet. A group whose cgroup is gone, or for

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use plimsoll_cgroupfs::{CpuGroup, Hierarchy};
 
+use super::group::common::OnMade;
 use super::table::Table;
 use crate::action::Action;
 use crate::bandwidth_slice::MachineSlice;
@@ -98,7 +99,18 @@ impl CgroupEnforcer {
     /// Puts groups into force all at once, as [`Action::Put`] does one. Each succeeds or fails by
     /// itself.
     pub fn put_all(&mut self, groups: &[&GroupPolicy]) -> Vec<Result<()>> {
-        self.table.put_all(groups)
+        self.put_all_with(groups, &mut |_, _| Ok(()))
+    }
+
+    /// Puts groups into force as [`Self::put_all`] does. `on_made` is called with the name and the
+    /// outermost cgroup of each scheduled group that is made, also anew, before any process is in it.
+    /// If that fails, so does the group.
+    pub fn put_all_with(
+        &mut self,
+        groups: &[&GroupPolicy],
+        on_made: OnMade<'_>,
+    ) -> Vec<Result<()>> {
+        self.table.put_all(groups, on_made)
     }
 
     /// Makes one change.

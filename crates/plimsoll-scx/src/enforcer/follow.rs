@@ -8,6 +8,7 @@ use plimsoll_engine::host::nr_cpus_online;
 use plimsoll_engine::knobs::Class;
 
 use super::SchedExtEnforcer;
+use super::handover::register;
 use crate::control_error::ControlError;
 use crate::host::Host;
 use crate::machine;
@@ -142,7 +143,7 @@ impl SchedExtEnforcer {
                 continue;
             }
             // The supervisor may have registered it already; its counters are kept.
-            match self.register(&name, &mut registrar, waited) {
+            match register(&mut self.scheduled, &name, &mut registrar, waited) {
                 Ok(()) => {
                     is_full |= self.scheduled.get(&name).is_some_and(|group| group.waits);
                 }

@@ -1,19 +1,23 @@
 //! Handover of groups to the scheduler and back: cgroup and slot.
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 use plimsoll_cgroupfs::CpuGroup;
+use plimsoll_engine::Result;
 use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::undo::UndoReport;
-use plimsoll_engine::{EngineError, Result};
 
 use super::SchedExtEnforcer;
 use crate::control_error::ControlError;
 use crate::objects::Objects;
 use crate::sample::Counts;
-use crate::slots::{self, Groups, Registrar};
+use crate::slots::{self, Registrar};
+use crate::supervisor::Context;
+
+/// Groups of the scheduler, by name.
+pub(super) type ScheduledGroups = BTreeMap<String, Scheduled>;
 
 #[derive(Debug)]
 pub(super) struct Scheduled {
@@ -26,11 +30,23 @@ pub(super) struct Scheduled {
     pub slot: Option<u32>,
     /// All slots were taken: none of its limits holds.
     pub waits: bool,
-    /// Its counters in earlier schedulers.
+    /// Its counters in earlier schedulers and slots.
     pub earlier: Counts,
+    /// Cgroups that it had before, with their ids. They keep their slots until no process is left in
+    /// them.
+    pub behind: Vec<(PathBuf, u64)>,
 }
 
 impl Scheduled {
+    /// Returns its counters up to now.
+    pub fn counts(&self, objects: Option<&Objects>) -> Counts {
+        let now = match (objects, self.slot) {
+            (Some(objects), Some(slot)) => Counts::of(objects, slot),
+            _ => Counts::default(),
+        };
+        now.after(&self.earlier)
+    }
+
     /// Message about knobs that are not in force.
     pub fn problem(&self) -> Option<String> {
         let full = ControlError::TooManyGroups(slots::NR_SLOTS);
@@ -95,7 +111,8 @@ impl SchedExtEnforcer {
 
     fn hand_over_all(&mut self, groups: Vec<(&str, Result<PathBuf>, &Knobs)>) -> Vec<Result<()>> {
         let begun = groups.into_iter().map(|(name, folder, knobs)| {
-            let begun = folder.and_then(|folder| self.begin(name, &folder, knobs));
+            let (scheduled, context) = (&mut self.scheduled, &self.context);
+            let begun = folder.and_then(|folder| begin(scheduled, context, name, folder, knobs));
             (name, begun)
         });
         let begun: Vec<(&str, Result<()>)> = begun.collect();
@@ -110,55 +127,11 @@ impl SchedExtEnforcer {
         for (name, begun) in begun {
             results.push(begun.and_then(|()| match &mut registrar {
                 // A group that has a slot has it from an earlier owner.
-                Some(registrar) => self.register(name, registrar, false),
+                Some(registrar) => register(&mut self.scheduled, name, registrar, false),
                 None => Ok(()),
             }));
         }
         results
-    }
-
-    /// Adds a group for the supervisor.
-    fn begin(&mut self, name: &str, folder: &Path, knobs: &Knobs) -> Result<()> {
-        let cgroup_id = slots::cgroup_id(folder)?;
-        let mut groups = self.context.groups.lock();
-        groups.insert(folder.to_owned(), knobs.clone());
-        drop(groups);
-        let scheduled = Scheduled {
-            knobs: knobs.clone(),
-            folder: folder.to_owned(),
-            cgroup_id,
-            slot: None,
-            waits: false,
-            earlier: Counts::default(),
-        };
-        self.scheduled.insert(name.to_owned(), scheduled);
-        Ok(())
-    }
-
-    /// Assigns a group a slot of the scheduler that is loaded now, or finds the one that it has.
-    /// `is_new`: resets the counters of the slot. Without a free slot the group waits.
-    pub(super) fn register(
-        &mut self,
-        name: &str,
-        registrar: &mut Registrar<'_>,
-        is_new: bool,
-    ) -> Result<()> {
-        let Some(scheduled) = self.scheduled.get_mut(name) else {
-            return Ok(());
-        };
-        match registrar.register(&scheduled.folder, &scheduled.knobs, is_new) {
-            Ok(slot) => {
-                scheduled.slot = Some(slot);
-                scheduled.waits = false;
-                Ok(())
-            }
-            Err(ControlError::TooManyGroups(_)) => {
-                scheduled.slot = None;
-                scheduled.waits = true;
-                Ok(())
-            }
-            Err(error) => Err(error.into()),
-        }
     }
 
     /// Returns whether a group has the slot of a cgroup that it had before it was made anew.
@@ -208,9 +181,20 @@ impl SchedExtEnforcer {
         groups.insert(folder, knobs);
         if let (Some(objects), true) = (self.link.objects.clone(), has_slot) {
             let mut registrar = Registrar::new(&objects, &groups, hierarchy.mount_point());
-            self.register(name, &mut registrar, false)?;
+            register(&mut self.scheduled, name, &mut registrar, false)?;
         }
         Ok(())
+    }
+
+    /// Takes the slots back of the cgroups that a group had before it was made anew.
+    pub(super) fn take_back_behind(&mut self, name: &str) {
+        let Some(scheduled) = self.scheduled.get_mut(name) else {
+            return;
+        };
+        let behind = std::mem::take(&mut scheduled.behind);
+        if !behind.is_empty() {
+            self.take_slots_back(&behind, &mut UndoReport::default());
+        }
     }
 
     /// Takes the slots of groups back, whose tasks then belong to the groups around them. Groups
@@ -221,7 +205,8 @@ impl SchedExtEnforcer {
             let Some(scheduled) = self.scheduled.remove(*name) else {
                 continue;
             };
-            taken.push((*name, scheduled));
+            taken.push((scheduled.folder, scheduled.cgroup_id));
+            taken.extend(scheduled.behind);
         }
         if taken.is_empty() {
             return;
@@ -229,13 +214,18 @@ impl SchedExtEnforcer {
         self.take_slots_back(&taken, report);
     }
 
-    fn take_slots_back(&mut self, taken: &[(&str, Scheduled)], report: &mut UndoReport) {
+    fn take_slots_back(&mut self, cgroups: &[(PathBuf, u64)], report: &mut UndoReport) {
         let shared = self.context.groups.clone();
         let mut groups = shared.lock();
-        for (_, scheduled) in taken {
-            groups.remove(&scheduled.folder);
-            if let (Some(objects), Some(slot)) = (&self.link.objects, scheduled.slot) {
-                note(report, release(objects, &groups, slot, scheduled.cgroup_id));
+        for (folder, cgroup_id) in cgroups {
+            groups.remove(folder);
+            let objects = self.link.objects.as_ref();
+            let slot = objects.and_then(|objects| slots::slot_of(objects, *cgroup_id));
+            if let (Some(objects), Some(slot)) = (objects, slot) {
+                let released = slots::release(objects, &groups, slot);
+                report
+                    .problems
+                    .extend(released.err().map(|e| e.to_string()));
                 // A waiting group can get the slot.
                 self.looks.retry = std::time::Instant::now();
             }
@@ -243,14 +233,87 @@ impl SchedExtEnforcer {
     }
 }
 
-fn note(report: &mut UndoReport, result: Result<()>) {
-    report.problems.extend(result.err().map(|e| e.to_string()));
+/// Adds a group for the supervisor.
+fn begin(
+    scheduled: &mut ScheduledGroups,
+    context: &Context,
+    name: &str,
+    folder: PathBuf,
+    knobs: &Knobs,
+) -> Result<()> {
+    let cgroup_id = slots::cgroup_id(&folder)?;
+    let mut groups = context.groups.lock();
+    groups.insert(folder.clone(), knobs.clone());
+    drop(groups);
+    let begun = Scheduled {
+        knobs: knobs.clone(),
+        folder,
+        cgroup_id,
+        slot: None,
+        waits: false,
+        earlier: Counts::default(),
+        behind: Vec::new(),
+    };
+    scheduled.insert(name.to_owned(), begun);
+    Ok(())
 }
 
-/// Frees a slot, unless it was freed already.
-fn release(objects: &Objects, groups: &Groups, slot: u32, cgroup_id: u64) -> Result<()> {
-    if !slots::is_slot_of(objects, slot, cgroup_id) {
+/// Assigns a group a slot of the scheduler that is loaded now, or finds the one that it has.
+/// `is_new`: resets the counters of the slot. Without a free slot the group waits.
+pub(super) fn register(
+    scheduled: &mut ScheduledGroups,
+    name: &str,
+    registrar: &mut Registrar<'_>,
+    is_new: bool,
+) -> Result<()> {
+    let Some(scheduled) = scheduled.get_mut(name) else {
         return Ok(());
+    };
+    match registrar.register(&scheduled.folder, &scheduled.knobs, is_new) {
+        Ok(slot) => {
+            scheduled.slot = Some(slot);
+            scheduled.waits = false;
+            Ok(())
+        }
+        Err(ControlError::TooManyGroups(_)) => {
+            scheduled.slot = None;
+            scheduled.waits = true;
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
     }
-    slots::release(objects, groups, slot).map_err(EngineError::from)
+}
+
+/// Hands the cgroup that was made for a group, maybe anew, to the scheduler, before any process is
+/// in it.
+pub(super) fn hand_over_made(
+    scheduled: &mut ScheduledGroups,
+    context: &Context,
+    objects: Option<&Objects>,
+    name: &str,
+    folder: PathBuf,
+    knobs: &Knobs,
+) -> Result<()> {
+    let before = scheduled.remove(name);
+    let root = context.hierarchy.mount_point();
+    let done = begin(scheduled, context, name, folder.clone(), knobs).and_then(|()| {
+        let known = context.groups.lock();
+        match objects {
+            Some(objects) => {
+                let mut registrar = Registrar::new(objects, &known, root);
+                register(scheduled, name, &mut registrar, true)
+            }
+            None => Ok(()),
+        }
+    });
+    if done.is_err() {
+        scheduled.remove(name);
+        context.groups.lock().remove(&folder);
+        scheduled.extend(before.map(|before| (name.to_owned(), before)));
+    } else if let (Some(before), Some(now)) = (before, scheduled.get_mut(name)) {
+        now.earlier = before.counts(objects);
+        now.behind = before.behind;
+        now.behind.push((before.folder, before.cgroup_id));
+    }
+    done
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use plimsoll_cgroupfs::{Hierarchy, threads_below};
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy, threads_below};
 use plimsoll_engine::Result;
 use plimsoll_engine::action::{self, Action};
 use plimsoll_engine::cgroup::CgroupEnforcer;
@@ -29,10 +29,10 @@ use plimsoll_engine::undo::UndoReport;
 
 use crate::machine::SharedMachine;
 use crate::objects::Objects;
-use crate::sample::{Counts, MachineUse, task_rates};
+use crate::sample::{MachineUse, task_rates};
 use crate::status::Status;
 use crate::supervisor::{self, Context, Messages, SchedulerJournal, SharedGroups, Supervisor};
-use handover::Scheduled;
+use handover::{ScheduledGroups, hand_over_made};
 use recent::Recent;
 
 /// Interval of looks for a reloaded scheduler.
@@ -46,7 +46,7 @@ const NAMES_MAX: usize = 32;
 pub struct SchedExtEnforcer {
     stock: CgroupEnforcer,
     /// Groups of the scheduler; the others use stock knobs only.
-    scheduled: BTreeMap<String, Scheduled>,
+    scheduled: ScheduledGroups,
     /// The scheduler is loaded for the first group that needs it, and removed with the last.
     is_lazy: bool,
     context: Context,
@@ -134,7 +134,7 @@ impl SchedExtEnforcer {
         let (stock, left_behind) = CgroupEnforcer::adopting(hierarchy, runtime)?;
         let mut enforcer = Self {
             stock,
-            scheduled: BTreeMap::new(),
+            scheduled: ScheduledGroups::new(),
             is_lazy,
             context: Context {
                 hierarchy: Arc::clone(hierarchy),
@@ -250,31 +250,32 @@ impl SchedExtEnforcer {
         let early = self.hand_over_early(ready.iter().map(|index| groups[*index]));
         let is_new = |group: &&GroupPolicy| !self.stock.knows(&group.name);
         let new: Vec<bool> = groups.iter().map(is_new).collect();
-        let parts = ready.iter().map(|index| stock_part(groups[*index]));
-        let parts: Vec<GroupPolicy> = parts.collect();
-        let done = self.stock.put_all(&parts.iter().collect::<Vec<_>>());
+        let (done, made) = self.put_stock_parts(ready.iter().map(|index| groups[*index]));
         let mut late = Vec::new();
         for (index, done) in ready.into_iter().zip(done) {
             let group = groups[index];
-            let is_early = early.contains(&group.name);
+            let (is_early, is_made) = (early.contains(&group.name), made.contains(&group.name));
+            let has_slot = is_made || (is_early && !self.has_moved(&group.name));
             results[index] = match done {
-                Ok(()) if group.is_scheduled && (!is_early || self.has_moved(&group.name)) => {
-                    match self.change_in_place(group) {
-                        Some(changed) => changed,
-                        None => {
-                            late.push((index, group));
-                            Ok(())
-                        }
+                Ok(()) if group.is_scheduled && !has_slot => match self.change_in_place(group) {
+                    Some(changed) => changed,
+                    None => {
+                        late.push((index, group));
+                        Ok(())
                     }
-                }
+                },
                 // Before adoption the slot may be an earlier owner's: limited as it was, the group
-                // is tried again.
-                Err(error) if is_early && self.context.has_adopted.load(Ordering::Acquire) => {
+                // is tried again. So is one that was made anew, and not all of whose processes have
+                // moved.
+                Err(error) if self.is_over(&group.name, is_early, is_made) => {
                     self.take_back(&[&group.name], &mut UndoReport::default());
                     Err(error)
                 }
                 done => done,
             };
+            if results[index].is_ok() {
+                self.take_back_behind(&group.name);
+            }
         }
         let named = late.iter().map(|(_, group)| (&*group.name, &group.knobs));
         let done = self.hand_over(&named.collect::<Vec<_>>());
@@ -287,6 +288,39 @@ impl SchedExtEnforcer {
         }
         self.drop_unused_scheduler();
         results
+    }
+
+    /// Puts the parts of groups into force that the stock enforcer applies. Returns also the names of
+    /// those that it has made, which have slots since.
+    fn put_stock_parts<'a>(
+        &mut self,
+        groups: impl Iterator<Item = &'a GroupPolicy> + Clone,
+    ) -> (Vec<Result<()>>, BTreeSet<String>) {
+        let parts: Vec<GroupPolicy> = groups.clone().map(stock_part).collect();
+        let knobs = groups.map(|group| (&*group.name, &group.knobs));
+        let knobs: BTreeMap<&str, &Knobs> = knobs.collect();
+        let (scheduled, context, objects) =
+            (&mut self.scheduled, &self.context, &self.link.objects);
+        let mut made = BTreeSet::new();
+        let mut on_made = |name: &str, cgroup: &CpuGroup| {
+            let Some(knobs) = knobs.get(name) else {
+                return Ok(());
+            };
+            made.insert(name.to_owned());
+            let folder = cgroup.cpu_file("");
+            hand_over_made(scheduled, context, objects.as_deref(), name, folder, knobs)
+        };
+        let parts: Vec<&GroupPolicy> = parts.iter().collect();
+        let done = self.stock.put_all_with(&parts, &mut on_made);
+        (done, made)
+    }
+
+    /// Returns whether a group that has failed is to have no slot.
+    fn is_over(&self, name: &str, is_early: bool, is_made: bool) -> bool {
+        match is_made {
+            true => !self.stock.knows(name),
+            false => is_early && self.context.has_adopted.load(Ordering::Acquire),
+        }
     }
 
     fn remove(&mut self, name: &str) -> Result<UndoReport> {
@@ -400,12 +434,8 @@ impl Enforcer for SchedExtEnforcer {
         let Some(scheduled) = self.scheduled.get(name) else {
             return Ok(sample);
         };
-        let now = match (&self.link.objects, scheduled.slot) {
-            (Some(objects), Some(slot)) => Counts::of(objects, slot),
-            _ => Counts::default(),
-        };
-        now.after(&scheduled.earlier)
-            .fill(&mut sample, &scheduled.knobs);
+        let counts = scheduled.counts(self.link.objects.as_deref());
+        counts.fill(&mut sample, &scheduled.knobs);
         let is_batch = scheduled.knobs.class == Some(Class::Batch);
         if is_batch && self.context.machine.demand().has_headroom() {
             sample.headroom = self.headroom();

@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use nix::sys::signal::Signal;
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::enforcer::EnforcerKind;
 
@@ -34,7 +35,7 @@ fn always_while(holds: impl Fn() -> bool + Sync, act: impl FnOnce()) {
         scope.spawn(|| {
             // At least one look.
             loop {
-                assert!(holds(), "nothing holds the quota");
+                assert!(holds(), "nothing holds the limit");
                 if is_over.load(Ordering::Relaxed) {
                     break;
                 }
@@ -90,6 +91,60 @@ fn a_reload_goes_to_the_stock_kernel_and_back() {
     assert_eq!(state(), "disabled");
     assert!(!is_idle(&job));
     load.kill_hard();
+    rig.assert_nothing_left();
+}
+
+/// Processes of a group, so many that it takes a moment to move them.
+const NR_MOVED: usize = 200;
+
+/// Whether a quota of the kernel or a slot of the scheduler limits a process where it is.
+fn is_limited(rig: &Rig, pid: i32) -> bool {
+    let hierarchy = rig.host.hierarchy();
+    let at = CpuGroup::at(hierarchy, hierarchy.cgroup_of(pid).unwrap());
+    let slots = rig.slots();
+    let mut around = std::iter::successors(Some(at), CpuGroup::parent);
+    around.any(|group| {
+        let bandwidth = group.read_cpu_max();
+        let id = group.bound().ok().and_then(|group| group.inode());
+        bandwidth.is_ok_and(|bandwidth| bandwidth.quota_usec.is_some())
+            || id.is_some_and(|id| slots.contains(&id))
+    })
+}
+
+#[test]
+fn a_group_that_is_made_anew_is_limited_before_its_processes_are_in_it() {
+    let rig = rig();
+    let text_of = |enforcer: &str| format!("enforcer = \"{enforcer}\"\n");
+    let daemon = Daemon::start(rig.host, &text_of("cgroup"));
+    let words = "run --quota 20ms/100ms --cap 10% --soft-cap 5% --name many -- sh -c";
+    let many = format!(
+        "trap 'kill $(jobs -p)' TERM; for i in $(seq {NR_MOVED}); do sleep 100000 & done; wait"
+    );
+    let command = rig.host.start(words.split(' ').chain([&*many]));
+    let first = rig.host.soft("many");
+    let processes = || first.all_processes().unwrap_or_default();
+    wait_until("all are there", || processes().len() > NR_MOVED);
+    let pid = processes()[0];
+    let place = || rig.host.hierarchy().cgroup_of(pid).unwrap();
+    // Commands do not wait for an owner that is stopped: a signal has it reload.
+    let limited_in_change_to = |enforcer: &str, kind: EnforcerKind| {
+        let before = place();
+        daemon.write(&text_of(enforcer));
+        daemon.send(Signal::SIGHUP);
+        while place() == before {}
+        // While it moves the others.
+        daemon.send(Signal::SIGSTOP);
+        let is_limited = catch_unwind(AssertUnwindSafe(|| is_limited(&rig, pid)));
+        daemon.send(Signal::SIGCONT);
+        assert!(is_limited.unwrap(), "nothing limits it in {:?}", place());
+        wait_until("it is reloaded", || daemon.state().daemon.enforcer == kind);
+    };
+    limited_in_change_to("sched-ext", EnforcerKind::SchedExt);
+    assert_eq!(rig.quota_in_force("many"), (20_000, 100_000));
+    assert_eq!(rig.nr_slots(), 1);
+    limited_in_change_to("cgroup", EnforcerKind::Cgroup);
+    command.stop();
+    daemon.stop();
     rig.assert_nothing_left();
 }
 

@@ -400,10 +400,10 @@ impl Rig {
         self.debug()["status"]["groups_id"].as_u64().unwrap()
     }
 
-    /// The cgroups that have a slot, by their ids.
+    /// The cgroups that have a slot, by their ids. None while no scheduler is loaded.
     pub fn slots(&self) -> Vec<u64> {
         let debug = self.debug();
-        let groups = debug["groups"].as_array().unwrap().iter();
+        let groups = debug["groups"].as_array().into_iter().flatten();
         let of_cgroups = groups.filter(|group| group["slot"] != 0);
         let mut ids: Vec<u64> = of_cgroups
             .map(|group| group["cgroup_id"].as_u64().unwrap())

@@ -8,6 +8,7 @@ use super::layout::{Layer, Layout};
 use super::loops::Loops;
 use crate::cgroup::bandwidth::{KERNEL_PERIOD_MAX_NS, fit_below};
 use crate::control::headroom::{BatchGroup, HeadroomControl};
+use crate::error::Result;
 use crate::journal::KeptJournal;
 use crate::knobs::{Bandwidth, Class, Knobs, Quota};
 use crate::runtime::RuntimeFolder;
@@ -15,6 +16,10 @@ use crate::tasks;
 
 /// Number of external changes beyond which the oldest are forgotten.
 const EXTERNAL_CHANGES_MAX: usize = 32;
+
+/// Called with the name and the outermost cgroup of a group that is made, before any process is in
+/// it.
+pub type OnMade<'a> = &'a mut dyn FnMut(&str, &CpuGroup) -> Result<()>;
 
 /// State shared by all groups of an enforcer.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ pub(super) mod own;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use common::{Common, Context};
+use common::{Common, Context, OnMade};
 use layout::Layer;
 use own::{Carried, Own};
 use plimsoll_cgroupfs::{CpuGroup, CpuStat, WEIGHT_DEFAULT};
@@ -77,10 +77,15 @@ impl Group {
     ///
     /// # Errors
     /// When the kernel refuses; then the old knobs are in force, as far as the kernel lets them.
-    pub fn change(&mut self, knobs: &Knobs, context: &mut Context) -> Result<()> {
+    pub fn change(
+        &mut self,
+        knobs: &Knobs,
+        context: &mut Context,
+        on_made: OnMade<'_>,
+    ) -> Result<()> {
         let Self { common, origin } = self;
         let changed = match origin {
-            Origin::Own(own) => own.change(common, knobs, context),
+            Origin::Own(own) => own.change(common, knobs, context, on_made),
             Origin::Foreign => foreign::change(common, knobs, context),
         };
         if let Err(error) = changed {

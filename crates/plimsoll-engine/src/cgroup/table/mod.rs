@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use plimsoll_cgroupfs::{Hierarchy, name, os};
 
-use super::group::common::{Common, Context};
+use super::group::common::{Common, Context, OnMade};
 use super::group::foreign::{folder_of, put_back};
 use super::group::own::{self, Own};
 use super::group::{Group, Origin};
@@ -139,17 +139,17 @@ impl Table {
     }
 
     /// Puts groups into force; each succeeds or fails by itself.
-    pub fn put_all(&mut self, groups: &[&GroupPolicy]) -> Vec<Result<()>> {
+    pub fn put_all(&mut self, groups: &[&GroupPolicy], on_made: OnMade<'_>) -> Vec<Result<()>> {
         let (mut foreign, mut results) = (Vec::new(), Vec::new());
         for (index, policy) in groups.iter().copied().enumerate() {
             let is_there = self.groups.contains_key(&*policy.name);
             results.push(match policy.selector {
-                _ if is_there => self.change(policy),
+                _ if is_there => self.change(policy, &mut *on_made),
                 Selector::Cgroup(_) => {
                     foreign.push((index, policy));
                     Ok(())
                 }
-                Selector::Process(first) => self.add_own(policy, first),
+                Selector::Process(first) => self.add_own(policy, first, &mut *on_made),
             });
         }
         // Foreign groups are added all at once.
@@ -161,23 +161,23 @@ impl Table {
         results
     }
 
-    fn change(&mut self, policy: &GroupPolicy) -> Result<()> {
+    fn change(&mut self, policy: &GroupPolicy, on_made: OnMade<'_>) -> Result<()> {
         self.act(&policy.name, |group, context| {
             group.common.is_scheduled = policy.is_scheduled;
-            group.change(&policy.knobs, context)
+            group.change(&policy.knobs, context, on_made)
         })
     }
 
-    fn add_own(&mut self, policy: &GroupPolicy, first: TaskId) -> Result<()> {
+    fn add_own(&mut self, policy: &GroupPolicy, first: TaskId, on_made: OnMade<'_>) -> Result<()> {
         if self.adopt(policy)? {
             // If that fails, the group stays limited as it was.
-            return self.change(policy);
+            return self.change(policy, on_made);
         }
-        self.create(policy, first)
+        self.create(policy, first, on_made)
     }
 
-    fn create(&mut self, policy: &GroupPolicy, first: TaskId) -> Result<()> {
-        let (common, own) = Own::create(policy, first, &mut self.context)?;
+    fn create(&mut self, policy: &GroupPolicy, first: TaskId, on_made: OnMade<'_>) -> Result<()> {
+        let (common, own) = Own::create(policy, first, &mut self.context, on_made)?;
         let mut group = of_own(common, own);
         match group.start_loops(&self.context) {
             Ok(()) => {

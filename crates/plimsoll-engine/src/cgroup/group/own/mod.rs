@@ -10,7 +10,7 @@ use std::time::Duration;
 use plimsoll_cgroupfs::{CpuGroup, CpuStat, Version, os};
 
 use self::members::Before;
-use super::common::{Common, Context};
+use super::common::{Common, Context, OnMade};
 use super::layout::{Layer, Layout, layer_bandwidth};
 use crate::cgroup::audit::external_changes;
 use crate::cgroup::bandwidth::least_bandwidth;
@@ -76,6 +76,7 @@ impl Own {
         policy: &GroupPolicy,
         first: TaskId,
         context: &mut Context,
+        on_made: OnMade<'_>,
     ) -> Result<(Common, Self)> {
         let hierarchy = &context.hierarchy;
         let yields = context.yields(&policy.knobs, policy.is_scheduled, false);
@@ -92,7 +93,7 @@ impl Own {
             nice: before.nice(),
         }])?;
         let own = Self::default();
-        let built = build(&common, &common.layout, context);
+        let built = build(&common, &common.layout, context, on_made);
         let built = built.and_then(|()| members::take_in(&common, first, context));
         match built {
             Ok(()) => Ok((common, own)),
@@ -124,6 +125,7 @@ impl Own {
         common: &mut Common,
         knobs: &Knobs,
         context: &mut Context,
+        on_made: OnMade<'_>,
     ) -> Result<()> {
         let yields = context.yields(knobs, common.is_scheduled, false);
         let hierarchy = Arc::clone(&context.hierarchy);
@@ -133,7 +135,7 @@ impl Own {
         let (in_place, anew) = (layout(common.layout.generation), layout(generation));
         if !self.can_stay(common, knobs, &in_place) {
             let old_knobs = std::mem::replace(&mut common.knobs, knobs.clone());
-            let rebuilt = self.rebuild(common, anew, context);
+            let rebuilt = self.rebuild(common, anew, context, on_made);
             let changed = self.renice(&old_knobs, common, rebuilt, context);
             // Once its processes are in the new layout, the new knobs are in force.
             if changed.is_err() && common.layout.generation != generation {
@@ -208,7 +210,13 @@ impl Own {
     }
 
     /// Builds the group anew beside itself, moves its processes over, and removes the old cgroups.
-    fn rebuild(&mut self, common: &mut Common, new: Layout, context: &mut Context) -> Result<()> {
+    fn rebuild(
+        &mut self,
+        common: &mut Common,
+        new: Layout,
+        context: &mut Context,
+        on_made: OnMade<'_>,
+    ) -> Result<()> {
         let (is_new, generation) = (!new.top.exists(), new.generation);
         // First, so that an owner that adopts a half-built group knows which knobs it has.
         context.journal.record(&[Entry::Change {
@@ -216,7 +224,7 @@ impl Own {
             knobs: common.knobs.clone(),
             generation,
         }])?;
-        if let Err(error) = build(common, &new, context) {
+        if let Err(error) = build(common, &new, context, on_made) {
             // A part of the new group would be in the way of the next attempt.
             for folder in new.top.folders().into_iter().filter(|_| is_new) {
                 let _ = undo::remove_group(&folder, None);
@@ -273,7 +281,12 @@ fn note_replaced(common: &Common, generation: u32, context: &mut Context) {
     context.journal.note(vec![replaced]);
 }
 
-fn build(common: &Common, layout: &Layout, context: &mut Context) -> Result<()> {
+fn build(
+    common: &Common,
+    layout: &Layout,
+    context: &mut Context,
+    on_made: OnMade<'_>,
+) -> Result<()> {
     // A cgroup without a journal is not Plimsoll's: undo would move its processes out.
     if layout.top.exists() {
         return Err(EngineError::NameTaken {
@@ -295,7 +308,11 @@ fn build(common: &Common, layout: &Layout, context: &mut Context) -> Result<()> 
         }
         pair[1].create()?;
     }
-    set_values(layout, &common.knobs)
+    set_values(layout, &common.knobs)?;
+    if common.is_scheduled {
+        on_made(&common.name, &layout.top)?;
+    }
+    Ok(())
 }
 
 /// Undoes a group: its processes go where they were before, with the nice levels that they would
