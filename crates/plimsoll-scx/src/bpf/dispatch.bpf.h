@@ -82,7 +82,7 @@ static __always_inline bool dispatch_overdue(struct plimsoll_cpu *c, s32 cpu, u6
 	since_ns = READ_ONCE(overdue_since_ns[llc]);
 	if (!since_ns)
 		return false;
-	if (scx_bpf_dsq_move_to_local(overdue_id(llc), 0)) {
+	if (scx_bpf_dsq_move_to_local(overdue_id(llc), SCX_ENQ_IMMED)) {
 		WRITE_ONCE(c->comes_to_overdue, 1);
 		c->left_ns = SLICE_MIN_NS;
 		return true;
@@ -116,7 +116,7 @@ static __always_inline bool take(u64 dsq_id, u32 tier, s32 cpu, u64 now)
 {
 	/* A task whose group has become batch since it was queued still runs once as queued. */
 	if (READ_ONCE(nr_limited) <= 0 && (tier == PLIMSOLL_TIER_NORMAL || !headroom_on))
-		return scx_bpf_dsq_move_to_local(dsq_id, 0);
+		return scx_bpf_dsq_move_to_local(dsq_id, SCX_ENQ_IMMED);
 	return take_limited(dsq_id, tier, cpu, now) == TAKE_MOVED;
 }
 

@@ -252,7 +252,7 @@ __noinline int take_limited(u64 dsq_id, u32 tier, s32 cpu, u64 now)
 	if (!p)
 		return TAKE_NONE;
 	/* If another CPU takes it before, the next one is admitted when it begins. */
-	if (is_free(p, tier, cpu) && scx_bpf_dsq_move_to_local(dsq_id, 0))
+	if (is_free(p, tier, cpu) && scx_bpf_dsq_move_to_local(dsq_id, SCX_ENQ_IMMED))
 		return TAKE_MOVED;
 	bpf_for_each (scx_dsq, p, dsq_id, 0) {
 		if (++seen > TAKE_MAX)
@@ -282,7 +282,8 @@ __noinline int take_limited(u64 dsq_id, u32 tier, s32 cpu, u64 now)
 			left_ns = SLICE_MIN_NS;
 		}
 		if (left_ns) {
-			if (scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu, 0)) {
+			if (scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu,
+					     SCX_ENQ_IMMED)) {
 				if (slot != PLIMSOLL_SLOT_NONE) {
 					t->nr_lifted++;
 					t->overdue = PLIMSOLL_HOLDER;
@@ -307,18 +308,17 @@ __noinline int take_limited(u64 dsq_id, u32 tier, s32 cpu, u64 now)
 }
 
 /*
- * Most tasks that return at once: one for each CPU, or as many as have the shortest run each
- * of what their limits grant now. Of a crowd, all others would go to their queues, find
+ * Most tasks that return at once. From a cap one for each CPU, or as many as have the shortest
+ * run each of what it grants now: of a crowd, all others would go to their queues, find
  * nothing left and be parked again, at each grant.
  */
 static __always_inline u32 nr_to_unpark(const struct plimsoll_group *group, u32 slot, u64 now)
 {
-	u64 granted_ns = PLIM_UNLIMITED;
+	u64 granted_ns;
 
-	if (group->params.flags & PLIMSOLL_CAP)
-		granted_ns = cap_run_ns(slot, now);
-	if (group->params.flags & PLIMSOLL_QUOTA)
-		granted_ns = plim_min(granted_ns, READ_ONCE(group->pool.runtime_ns));
+	if (!(group->params.flags & PLIMSOLL_CAP))
+		return UNPARK_MAX;
+	granted_ns = cap_run_ns(slot, now);
 	return plim_min(plim_max(granted_ns / CAP_CROWD_RUN_MIN_NS, nr_cpu_ids), UNPARK_MAX);
 }
 
@@ -449,10 +449,11 @@ __noinline int leave_background_all(u32 slot, u64 now)
 /* Timer callback of a group: a limit may have ended. */
 static int group_timer(void *map, int *key, struct bpf_timer *timer)
 {
-	u64 now = bpf_ktime_get_ns(), next_ns = 0, unpark_ns;
+	u64 now = bpf_ktime_get_ns(), next_ns = PLIM_UNLIMITED, unpark_ns;
 	struct timer_value *value;
 	struct plimsoll_group *group;
 	u32 slot = *key, flags;
+	bool is_blocked;
 
 	group = group_at(slot);
 	value = bpf_map_lookup_elem(&group_timers, &slot);
@@ -465,21 +466,22 @@ static int group_timer(void *map, int *key, struct bpf_timer *timer)
 		bandwidth_serve_all(slot, now);
 	if (group->background)
 		cap_charge(slot, 0, now, now);
-	if (flags & PLIMSOLL_CAP && group->blocked_until_ns > now)
+	is_blocked = flags & PLIMSOLL_CAP && group->blocked_until_ns > now;
+	if (is_blocked)
 		next_ns = group->blocked_until_ns;
 	if (READ_ONCE(group->in_background)) {
 		if (leave_background_all(slot, now))
-			next_ns = now + BACKGROUND_GRAIN_NS;
+			next_ns = plim_min(next_ns, now + BACKGROUND_GRAIN_NS);
 		else
 			WRITE_ONCE(group->in_background, 0);
 	}
 	/* Also if the limit was removed while it kept some from running. */
-	if (!next_ns || flags & PLIMSOLL_PER_TASK || !(flags & PLIMSOLL_CAP)) {
+	if (!is_blocked || flags & PLIMSOLL_PER_TASK) {
 		unpark_ns = unpark(slot, now);
 		if (unpark_ns)
-			next_ns = next_ns ? plim_min(next_ns, unpark_ns) : unpark_ns;
+			next_ns = plim_min(next_ns, unpark_ns);
 	}
-	if (next_ns)
+	if (next_ns != PLIM_UNLIMITED)
 		group_timer_at(slot, next_ns);
 	wake_refused(slot);
 	return 0;

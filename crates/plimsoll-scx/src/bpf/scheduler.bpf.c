@@ -153,6 +153,16 @@ static __always_inline void task_joins_queue(struct task_struct *p, struct task_
 	order_join(t, p, llc_of(cpu), now);
 }
 
+/*
+ * Whether a task is in the kernel's own queue of a CPU, where no idle CPU finds it: a second
+ * one would wait there for the first. Two meet if the CPU finds one for itself while another
+ * is on its way there. Since Linux 7.1 the kernel takes the second one back (SCX_ENQ_IMMED).
+ */
+static __always_inline bool has_local(s32 cpu)
+{
+	return !SCX_ENQ_IMMED && scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) > 0;
+}
+
 s32 BPF_STRUCT_OPS(plimsoll_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
 	struct task_ctx *t = task_of(p);
@@ -183,7 +193,7 @@ s32 BPF_STRUCT_OPS(plimsoll_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 	cgroup_follow(p, t, now);
 	tier = tier_of(group, t, p) & PLIMSOLL_TIER_MASK;
 	task_joins_queue(p, t, c, cpu, tier, now);
-	if (is_idle) {
+	if (is_idle && SCX_ENQ_IMMED) {
 		/* If other work takes that CPU first, the task comes to ops.enqueue() after all. */
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, SLICE_QUEUED_NS, SCX_ENQ_IMMED);
 		return cpu;
@@ -223,7 +233,7 @@ static __always_inline bool wake_for(struct task_struct *p, s32 cpu, u64 enq_fla
 		scx_bpf_kick_cpu(cpu, 0);
 	}
 	/* A waking task is on the idle CPU that was selected, if there was one. */
-	if (enq_flags & SCX_ENQ_WAKEUP && c && c->state == PLIMSOLL_CPU_IDLE)
+	if (enq_flags & SCX_ENQ_WAKEUP && c && c->state == PLIMSOLL_CPU_IDLE && !has_local(cpu))
 		return true;
 	/* Also for one that wakes: a CPU may have become idle since the selection. */
 	idle = place_on_idle(p, cpu, now);
@@ -339,6 +349,12 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 	    park_if_limited(p, t, group, cpu, enq_flags, now))
 		return;
 	if (tier == PLIMSOLL_TIER_NORMAL && (is_plain(chain) || admits_at_once(t->chain, cpu))) {
+		/* Without SCX_ENQ_IMMED only here, where that CPU is locked. */
+		if (!SCX_ENQ_IMMED && enq_flags & SCX_ENQ_WAKEUP && c->state == PLIMSOLL_CPU_IDLE &&
+		    !has_local(cpu)) {
+			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, SLICE_QUEUED_NS, enq_flags);
+			return;
+		}
 		if (p->policy != POLICY_BATCH && enq_flags & SCX_ENQ_WAKEUP &&
 		    preempts(c, tier, shared_deadline(c, t, tier), t->order.request_ns, now)) {
 			c->is_taken = 1;
@@ -466,6 +482,8 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 	c->nr_rounds = 0;
 	count_tier(c, tier);
 	left_ns = left_of(t, group, c, cpu, now);
+	if (has_local(cpu))
+		left_ns = SLICE_MIN_NS;
 	/* It has a token, unless it bypassed admission. */
 	if (is_batch(group) && !c->token)
 		token_force(c, cpu);
