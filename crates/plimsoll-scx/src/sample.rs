@@ -75,6 +75,7 @@ impl Counts {
     /// Adds the counters of an earlier load of the scheduler.
     pub fn after(mut self, earlier: &Self) -> Self {
         self.quota = self.quota.plus(&earlier.quota);
+        self.soft_cap.nr_switches += earlier.soft_cap.nr_switches;
         for before in &earlier.cpus {
             match self.cpus.iter_mut().find(|now| now.cpu == before.cpu) {
                 Some(now) => now.counts = now.counts.plus(&before.counts),

@@ -84,7 +84,7 @@ impl SchedExtEnforcer {
         Ok(())
     }
 
-    /// Follows the supervisor to a reloaded scheduler.
+    /// Keeps up with the supervisor.
     pub(super) fn look(&mut self, now: Instant) -> Result<()> {
         let Some(journal) = &self.link.journal else {
             return Ok(());
@@ -94,12 +94,7 @@ impl SchedExtEnforcer {
             let (supervisor, _) = Supervisor::start(&self.context, journal, true)?;
             self.link.supervisor = Some(supervisor);
         }
-        let known = self.link.objects.as_ref().map(|objects| objects.id);
-        if let Some(pinned) = objects::pinned_id()
-            && known != Some(pinned)
-        {
-            self.follow()?;
-        }
+        self.follow_reload()?;
         self.follow_machine()?;
         self.report_whether_limits_hold();
         let registered = self.register_all(now);
@@ -154,6 +149,15 @@ impl SchedExtEnforcer {
         }
         drop(groups);
         first_error.map_or(Ok(()), Err)
+    }
+
+    /// Follows the supervisor to a scheduler that it has reloaded, if it has.
+    pub(super) fn follow_reload(&mut self) -> Result<()> {
+        let known = self.link.objects.as_ref().map(|objects| objects.id);
+        match objects::pinned_id() {
+            Some(pinned) if self.link.journal.is_some() && known != Some(pinned) => self.follow(),
+            _ => Ok(()),
+        }
     }
 
     /// Follows a reload: the groups have to be registered again. The counters of the old scheduler

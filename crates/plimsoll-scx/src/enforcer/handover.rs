@@ -192,9 +192,24 @@ impl SchedExtEnforcer {
             return;
         };
         let behind = std::mem::take(&mut scheduled.behind);
-        if !behind.is_empty() {
-            self.take_slots_back(&behind, &mut UndoReport::default());
+        let waits = scheduled.waits;
+        if behind.is_empty() {
+            return;
         }
+        self.take_slots_back(&behind, &mut UndoReport::default());
+        if waits {
+            // It gets the slot that it has had. If that fails, the next look tries again.
+            let _ = self.register_again(name);
+        }
+    }
+
+    fn register_again(&mut self, name: &str) -> Result<()> {
+        let Some(objects) = self.link.objects.clone() else {
+            return Ok(());
+        };
+        let groups = self.context.groups.lock();
+        let mut registrar = Registrar::new(&objects, &groups, self.context.hierarchy.mount_point());
+        register(&mut self.scheduled, name, &mut registrar, false)
     }
 
     /// Takes the slots of groups back, whose tasks then belong to the groups around them. Groups
@@ -294,7 +309,9 @@ pub(super) fn hand_over_made(
     folder: PathBuf,
     knobs: &Knobs,
 ) -> Result<()> {
-    let before = scheduled.remove(name);
+    // A cgroup at the same path is gone.
+    let is_elsewhere = |before: &Scheduled| before.folder != folder;
+    let before = scheduled.remove(name).filter(is_elsewhere);
     let root = context.hierarchy.mount_point();
     let done = begin(scheduled, context, name, folder.clone(), knobs).and_then(|()| {
         let known = context.groups.lock();

@@ -241,7 +241,9 @@ impl SchedExtEnforcer {
     }
 
     fn put_all(&mut self, groups: &[&GroupPolicy]) -> Vec<Result<()>> {
-        // First: no process may join a group before its limits hold.
+        // First: no process may join a group before its limits hold. A problem is told by the next
+        // look.
+        let _ = self.follow_reload();
         let loaded = groups.iter().map(|group| self.need_scheduler_for(group));
         let mut results: Vec<Result<()>> = loaded.collect();
         let ready: Vec<usize> = (0..groups.len())
@@ -291,7 +293,7 @@ impl SchedExtEnforcer {
     }
 
     /// Puts the parts of groups into force that the stock enforcer applies. Returns also the names of
-    /// those that it has made, which have slots since.
+    /// those that it has made, which were handed to the scheduler then.
     fn put_stock_parts<'a>(
         &mut self,
         groups: impl Iterator<Item = &'a GroupPolicy> + Clone,
