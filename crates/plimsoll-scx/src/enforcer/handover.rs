@@ -192,24 +192,15 @@ impl SchedExtEnforcer {
             return;
         };
         let behind = std::mem::take(&mut scheduled.behind);
-        let waits = scheduled.waits;
         if behind.is_empty() {
             return;
         }
+        let waited = std::mem::take(&mut scheduled.waits);
         self.take_slots_back(&behind, &mut UndoReport::default());
-        if waits {
+        if waited {
             // It gets the slot that it has had. If that fails, the next look tries again.
-            let _ = self.register_again(name);
+            let _ = self.apply_new(name);
         }
-    }
-
-    fn register_again(&mut self, name: &str) -> Result<()> {
-        let Some(objects) = self.link.objects.clone() else {
-            return Ok(());
-        };
-        let groups = self.context.groups.lock();
-        let mut registrar = Registrar::new(&objects, &groups, self.context.hierarchy.mount_point());
-        register(&mut self.scheduled, name, &mut registrar, false)
     }
 
     /// Takes the slots of groups back, whose tasks then belong to the groups around them. Groups
