@@ -24,6 +24,7 @@ const REQUIRED: &[&str] = &[
     "SCX_DSQ_LOCAL_ON",
     "SCX_ENQ_LAST",
     "SCX_ENQ_PREEMPT",
+    "SCX_ENQ_REENQ",
     "SCX_ENQ_WAKEUP",
     "SCX_KICK_IDLE",
     "SCX_KICK_PREEMPT",

@@ -163,6 +163,13 @@ static __always_inline bool has_local(s32 cpu)
 	return !SCX_ENQ_IMMED && scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) > 0;
 }
 
+/* Whether a task of a lower tier comes from that queue while normal work waits for its CPU. */
+static __always_inline bool precedes_normal(const struct plimsoll_cpu *c, s32 cpu, u32 tier)
+{
+	return !SCX_ENQ_IMMED && tier > PLIMSOLL_TIER_NORMAL && !c->turn &&
+	       tier_waits(llc_of(cpu), cpu, PLIMSOLL_TIER_NORMAL);
+}
+
 s32 BPF_STRUCT_OPS(plimsoll_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
 	struct task_ctx *t = task_of(p);
@@ -193,12 +200,15 @@ s32 BPF_STRUCT_OPS(plimsoll_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 	cgroup_follow(p, t, now);
 	tier = tier_of(group, t, p) & PLIMSOLL_TIER_MASK;
 	task_joins_queue(p, t, c, cpu, tier, now);
-	if (is_idle && SCX_ENQ_IMMED) {
-		/* If other work takes that CPU first, the task comes to ops.enqueue() after all. */
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, SLICE_QUEUED_NS, SCX_ENQ_IMMED);
-		return cpu;
-	}
 	c = cpu_at(cpu);
+	/*
+	 * If other work takes that CPU first, the task comes to ops.enqueue() after all. Kernels
+	 * without SCX_ENQ_IMMED insert it there, unless it follows its waker.
+	 */
+	if (is_idle && c && (SCX_ENQ_IMMED || c->state != PLIMSOLL_CPU_IDLE))
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, SLICE_QUEUED_NS, SCX_ENQ_IMMED);
+	if (is_idle)
+		return cpu;
 	if (tier == PLIMSOLL_TIER_NORMAL && p->policy != POLICY_BATCH && c &&
 	    c->state != PLIMSOLL_CPU_IDLE)
 		return cpu_to_preempt(p, cpu, t->order.deadline, t->order.request_ns, now);
@@ -324,6 +334,12 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 	/* One that is bound was not shown to plimsoll_select_cpu(). */
 	if (enq_flags & SCX_ENQ_WAKEUP)
 		waker_lets_go(t);
+	/* Admitted and taken back before it ran: see has_local(). */
+	if (enq_flags & SCX_ENQ_REENQ) {
+		return_chain(t->chain, cpu);
+		if (c->state != PLIMSOLL_CPU_BATCH)
+			token_release(c, cpu);
+	}
 	waiting_leaves(t);
 	if (!t->waiting_since_ns)
 		t->waiting_since_ns = now;
@@ -482,7 +498,7 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 	c->nr_rounds = 0;
 	count_tier(c, tier);
 	left_ns = left_of(t, group, c, cpu, now);
-	if (has_local(cpu))
+	if (has_local(cpu) || precedes_normal(c, cpu, tier))
 		left_ns = SLICE_MIN_NS;
 	/* It has a token, unless it bypassed admission. */
 	if (is_batch(group) && !c->token)
