@@ -101,6 +101,11 @@ static plim_u64 any_floor(plim_u64 clock)
 	return clock - NEAR / 2 + any_u64(0, NEAR);
 }
 
+static plim_u32 any_part(void)
+{
+	return any_u32(1, PLIM_ORDER_PART_WHOLE);
+}
+
 static void pick(struct queue *queue, int i)
 {
 	int other;
@@ -121,7 +126,7 @@ static void any_step(struct queue *queue, int i)
 
 	if (queue->states[i] == ASLEEP) {
 		floor = any_floor(queue->clock);
-		plim_order_wake(task, queue->clock, floor, nondet_u64(), effective);
+		plim_order_wake(task, queue->clock, floor, nondet_u64(), effective, any_part());
 		queue->states[i] = WAITS;
 	} else if (queue->states[i] == WAITS) {
 		pick(queue, i);
@@ -133,7 +138,7 @@ static void any_step(struct queue *queue, int i)
 			plim_order_sleep(task, queue->clock, any_bool());
 			queue->states[i] = ASLEEP;
 		} else {
-			plim_order_requeue(task, queue->clock, any_bool(), effective);
+			plim_order_requeue(task, queue->clock, any_bool(), effective, any_part());
 			queue->states[i] = WAITS;
 		}
 	}
@@ -162,7 +167,8 @@ void prove_a_task_keeps_its_debt(void)
 	struct plim_order task = any_task(clock), before = task;
 	plim_u64 floor = any_floor(clock);
 
-	plim_order_wake(&task, clock, floor, any_u64(0, PLIM_ORDER_FORGET_NS - 1), effective);
+	plim_order_wake(&task, clock, floor, any_u64(0, PLIM_ORDER_FORGET_NS - 1), effective,
+			any_part());
 	PROVE(!plim_order_before(task.start, before.start), "a sleep gives no service back");
 	PROVE(task.credit == 0, "credit is given once");
 	PROOF_REACHED();
@@ -178,10 +184,10 @@ void prove_a_task_is_owed_no_more_than_the_largest_credit(void)
 	most = plim_order_credit_max(&task, effective);
 	if (any_bool()) {
 		floor = any_floor(clock);
-		plim_order_wake(&task, clock, floor, nondet_u64(), effective);
+		plim_order_wake(&task, clock, floor, nondet_u64(), effective, any_part());
 		PROVE(!plim_order_before(task.start, floor), "and starts not before the floor");
 	} else {
-		plim_order_requeue(&task, clock, any_bool(), effective);
+		plim_order_requeue(&task, clock, any_bool(), effective, any_part());
 	}
 	PROVE(!plim_order_before(task.start, clock - most), "the largest credit");
 	PROOF_REACHED();
@@ -193,7 +199,7 @@ void prove_a_preempted_task_keeps_its_deadline(void)
 	plim_u64 clock = nondet_u64();
 	struct plim_order task = any_task(clock), before = task;
 
-	plim_order_requeue(&task, clock, any_bool(), any_u64(1 << 10, 1ULL << 27));
+	plim_order_requeue(&task, clock, any_bool(), any_u64(1 << 10, 1ULL << 27), any_part());
 	ASSUME(plim_order_before(task.start, before.deadline));
 	PROVE(task.deadline == plim_order_later(before.deadline, clock),
 	      "unless the clock has passed it");
@@ -223,7 +229,7 @@ void prove_requests_stay_in_their_range(void)
 		plim_order_sleep(&task, clock, fixed);
 		PROVE(task.request_ns <= before.request_ns, "a sleep does not lengthen it");
 	} else {
-		plim_order_requeue(&task, clock, fixed, any_u64(1 << 10, 1ULL << 27));
+		plim_order_requeue(&task, clock, fixed, any_u64(1 << 10, 1ULL << 27), any_part());
 		PROVE(task.request_ns >= before.request_ns, "running on does not shorten it");
 	}
 	PROVE(task.request_ns >= PLIM_ORDER_REQUEST_MIN_NS &&

@@ -51,7 +51,7 @@ void prove_a_request_that_runs_to_its_end_does_not_pass_its_deadline(void)
 	struct plim_order task = { .start = nondet_u64(), .request_ns = nondet_u8() };
 	plim_u64 left_ns, ran_ns = nondet_u8();
 
-	plim_order_renew(&task, task.start, effective);
+	plim_order_renew(&task, task.start, effective, PLIM_ORDER_PART_WHOLE);
 	left_ns = plim_order_left_ns(&task, effective);
 	PROVE(left_ns == task.request_ns, "all of it is left");
 	ASSUME(ran_ns <= left_ns);
@@ -61,6 +61,26 @@ void prove_a_request_that_runs_to_its_end_does_not_pass_its_deadline(void)
 	PROVE(plim_order_left_ns(&task, effective) <=
 		      left_ns - ran_ns + (effective >> PLIM_ORDER_UNIT_SHIFT),
 	      "the rest, but for a rounding that costs no more than a nanosecond of the unit");
+	PROOF_REACHED();
+}
+
+/* Narrowed: small weights and loads, by which the solver can divide. */
+void prove_only_a_task_lighter_than_the_mean_asks_for_less(void)
+{
+	plim_u32 before = (plim_u32)nondet_u8() << 3, weight = nondet_u8() & 7;
+	plim_u32 request_ns = (plim_u32)nondet_u8() << 13, nr = nondet_u8() & 3;
+	plim_u64 load = nondet_u8() & 31, part_ns;
+	plim_u32 most = (plim_u32)plim_max(plim_min(before, PLIM_ORDER_PART_WHOLE), 1);
+	plim_u32 part = plim_order_part(before, weight, nr, load);
+
+	PROVE(part >= 1 && part <= most, "a part");
+	PROVE(weight * nr < load || part == most,
+	      "lighter than the mean of all is so of the others");
+	PROVE(nr > 1 || part == most, "one alone asks for its whole request");
+	part_ns = plim_order_part_ns(request_ns, part);
+	PROVE(part_ns <= request_ns, "no more than the request");
+	PROVE(part_ns >= plim_min(request_ns, PLIM_ORDER_REQUEST_MIN_NS), "nor below the shortest");
+	PROVE(part < PLIM_ORDER_PART_WHOLE || part_ns == request_ns, "the whole is the request");
 	PROOF_REACHED();
 }
 

@@ -10,6 +10,8 @@ pub const NICE_MAX: i32 = ffi::PLIM_NICE_MAX;
 pub const GROUP_WEIGHT_MIN: u32 = ffi::PLIM_GROUP_WEIGHT_MIN;
 pub const GROUP_WEIGHT_MAX: u32 = ffi::PLIM_GROUP_WEIGHT_MAX;
 pub const REQUEST_MAX_NS: u64 = ffi::PLIM_ORDER_REQUEST_MAX_NS;
+/// All of a request.
+pub const PART_WHOLE: u32 = 1 << ffi::PLIM_ORDER_PART_SHIFT;
 /// The effective weight for which virtual time passes like run time.
 pub const WEIGHT_UNIT: u64 = 1 << ffi::PLIM_ORDER_UNIT_SHIFT;
 
@@ -25,6 +27,14 @@ pub fn nice_weight(nice: i32) -> u32 {
 pub fn delta(ran_ns: u64, effective: u64) -> u64 {
     // SAFETY: a pure function of integers, defined for all of them.
     unsafe { ffi::plim_order_delta(ran_ns, effective) }
+}
+
+/// Part of its request that a task asks for at once, from what it is without one of its groups: by
+/// its weight, or that of the group, among `nr` of the weights `load`.
+#[must_use]
+pub fn part(part: u32, weight: u32, nr: u32, load: u64) -> u32 {
+    // SAFETY: a pure function of integers, defined for all of them.
+    unsafe { ffi::plim_order_part(part, weight, nr, load) }
 }
 
 /// Whether virtual time `a` is before `b`; handles a wrap.
@@ -86,10 +96,10 @@ impl Task {
         unsafe { ffi::plim_order_group_floor(&self.raw, group_clock, effective) }
     }
 
-    /// Joins a queue after a sleep of `asleep_ns`, no earlier than `floor`.
-    pub fn wake(&mut self, clock: u64, floor: u64, asleep_ns: u64, effective: u64) {
+    /// Joins a queue after a sleep of `asleep_ns`, no earlier than `floor`, with a part of its request.
+    pub fn wake(&mut self, clock: u64, floor: u64, asleep_ns: u64, effective: u64, part: u32) {
         // SAFETY: accesses only the task.
-        unsafe { ffi::plim_order_wake(&mut self.raw, clock, floor, asleep_ns, effective) }
+        unsafe { ffi::plim_order_wake(&mut self.raw, clock, floor, asleep_ns, effective, part) }
     }
 
     /// Charges a run.
@@ -98,10 +108,10 @@ impl Task {
         unsafe { ffi::plim_order_charge(&mut self.raw, ran_ns, effective) }
     }
 
-    /// Returns to the queue, able to run on.
-    pub fn requeue(&mut self, clock: u64, effective: u64) {
+    /// Returns to the queue, able to run on. The next request is a part of it.
+    pub fn requeue(&mut self, clock: u64, effective: u64, part: u32) {
         // SAFETY: accesses only the task.
-        unsafe { ffi::plim_order_requeue(&mut self.raw, clock, 0, effective) }
+        unsafe { ffi::plim_order_requeue(&mut self.raw, clock, 0, effective, part) }
     }
 
     /// Blocks: falls asleep, and keeps what it is owed as credit.

@@ -2,7 +2,7 @@
 //! exact account of service.
 
 use plimsoll_policy::NSEC_PER_MSEC as MS;
-use plimsoll_policy::order::{self, REQUEST_MAX_NS, Task, WEIGHT_UNIT};
+use plimsoll_policy::order::{self, PART_WHOLE, REQUEST_MAX_NS, Task, WEIGHT_UNIT};
 use proptest::prelude::*;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +33,7 @@ fn any_demand() -> impl Strategy<Value = Demand> {
 struct Member {
     demand: Demand,
     effective: u64,
+    part: u32,
     order: Task,
     state: State,
     left_of_burst_ns: u64,
@@ -48,11 +49,16 @@ struct Machine {
 }
 
 impl Machine {
+    /// All are in one group, and never out of its load.
     fn new(demands: &[Demand], nr_cpus: usize) -> Self {
         let clock = u64::MAX - 1_000;
+        let weights = demands.iter().map(|demand| order::nice_weight(demand.nice));
+        let load: u64 = weights.map(u64::from).sum();
+        let part_of = |weight| order::part(PART_WHOLE, weight, demands.len() as u32, load);
         let member = |demand: &Demand| Member {
             demand: *demand,
             effective: u64::from(order::nice_weight(demand.nice)) * (WEIGHT_UNIT / 1024),
+            part: part_of(order::nice_weight(demand.nice)),
             order: Task::new(clock),
             state: State::Asleep {
                 until_ns: 0,
@@ -100,9 +106,13 @@ impl Machine {
                 continue;
             }
             let floor = clock.wrapping_sub(1 << 58);
-            member
-                .order
-                .wake(clock, floor, now_ns - since_ns, member.effective);
+            member.order.wake(
+                clock,
+                floor,
+                now_ns - since_ns,
+                member.effective,
+                member.part,
+            );
             self.begin_to_wait(task);
             self.preempt_for(task);
         }
@@ -133,7 +143,7 @@ impl Machine {
         let cpu = self.running.iter().position(|of| *of == Some(task));
         self.running[cpu.expect("it runs")] = None;
         let (clock, member) = (self.clock, &mut self.members[task]);
-        member.order.requeue(clock, member.effective);
+        member.order.requeue(clock, member.effective, member.part);
         self.begin_to_wait(task);
     }
 
@@ -299,14 +309,14 @@ fn ran_beside_tasks_in_turn(nr_tasks: usize, burst_ns: u64, total_ns: u64) -> [u
     let mut alone = Task::new(clock);
     let mut tasks = vec![Task::new(clock); nr_tasks];
     let (mut ran_ns, mut of_group_ns, mut turn) = (0, 0, 0);
-    alone.wake(clock, clock, 0, WEIGHT_UNIT);
-    tasks[turn].wake(clock, clock, 0, WEIGHT_UNIT);
+    alone.wake(clock, clock, 0, WEIGHT_UNIT, PART_WHOLE);
+    tasks[turn].wake(clock, clock, 0, WEIGHT_UNIT, PART_WHOLE);
     while ran_ns + of_group_ns < total_ns {
         if order::before(alone.deadline(), tasks[turn].deadline()) {
             clock = order::picked(clock, alone.start());
             let run_ns = alone.left_ns(WEIGHT_UNIT);
             alone.charge(run_ns, WEIGHT_UNIT);
-            alone.requeue(clock, WEIGHT_UNIT);
+            alone.requeue(clock, WEIGHT_UNIT, PART_WHOLE);
             ran_ns += run_ns;
             continue;
         }
@@ -318,7 +328,7 @@ fn ran_beside_tasks_in_turn(nr_tasks: usize, burst_ns: u64, total_ns: u64) -> [u
         of_group_ns += burst_ns;
         turn = (turn + 1) % nr_tasks;
         let floor = tasks[turn].group_floor(group_clock, WEIGHT_UNIT);
-        tasks[turn].wake(clock, floor, MS, WEIGHT_UNIT);
+        tasks[turn].wake(clock, floor, MS, WEIGHT_UNIT, PART_WHOLE);
     }
     [ran_ns, of_group_ns]
 }
@@ -333,5 +343,77 @@ proptest! {
         // A request of each, and one that had begun.
         let most_ns = 3 * REQUEST_MAX_NS + burst_ns;
         prop_assert!(alone_ns.abs_diff(of_group_ns) <= most_ns, "{alone_ns} {of_group_ns}");
+    }
+}
+
+/// One CPU, a task that never sleeps, and a group of the same weight, in which are a light task
+/// and one that weighs `heavier` times as much and is throttled for a half of each period. Returns
+/// the run time of the light one, and that of an exact division by weights.
+fn ran_beside_a_throttled_one(heavier: u32, period_ns: u64, total_ns: u64) -> [u64; 2] {
+    let (mut clock, mut now_ns, mut is_throttled) = (0, 0, true);
+    let mut tasks = [Task::new(clock); 3];
+    let (mut light_ns, mut exact_ns) = (0, 0);
+    let effective_of = |task: usize, is_throttled: bool| match task {
+        0 => WEIGHT_UNIT,
+        1 if is_throttled => WEIGHT_UNIT,
+        1 => WEIGHT_UNIT / u64::from(1 + heavier),
+        _ => WEIGHT_UNIT * u64::from(heavier) / u64::from(1 + heavier),
+    };
+    let part_of = |task: usize, is_throttled: bool| match task {
+        1 if !is_throttled => order::part(PART_WHOLE, 1, 2, u64::from(1 + heavier)),
+        _ => PART_WHOLE,
+    };
+    for task in &mut tasks {
+        task.wake(clock, clock, 0, WEIGHT_UNIT, PART_WHOLE);
+    }
+    while now_ns < total_ns {
+        if is_throttled != ((now_ns / (period_ns / 2)) % 2 == 1) {
+            is_throttled = !is_throttled;
+            if is_throttled {
+                tasks[2].block(clock);
+            } else {
+                let part = part_of(2, false);
+                tasks[2].wake(
+                    clock,
+                    clock.wrapping_sub(1 << 58),
+                    MS,
+                    effective_of(2, false),
+                    part,
+                );
+            }
+        }
+        let nr_tasks = if is_throttled { 2 } else { 3 };
+        let first = (0..nr_tasks).reduce(|a, b| {
+            match order::before(tasks[b].deadline(), tasks[a].deadline()) {
+                true => b,
+                false => a,
+            }
+        });
+        let task = first.expect("two at least");
+        let effective = effective_of(task, is_throttled);
+        clock = order::picked(clock, tasks[task].start());
+        let run_ns = tasks[task].left_ns(effective).max(1);
+        tasks[task].charge(run_ns, effective);
+        tasks[task].requeue(clock, effective, part_of(task, is_throttled));
+        let half = effective_of(1, is_throttled) * run_ns / WEIGHT_UNIT / 2;
+        (now_ns, exact_ns) = (now_ns + run_ns, exact_ns + half);
+        light_ns += if task == 1 { run_ns } else { 0 };
+    }
+    [light_ns, exact_ns]
+}
+
+#[test]
+fn a_light_task_has_the_share_that_a_throttled_one_leaves() {
+    for heavier in [1, 2, 5, 10, 20, 50, 100] {
+        for period_ns in [50 * MS, 100 * MS, 200 * MS] {
+            let [light_ns, exact_ns] = ran_beside_a_throttled_one(heavier, period_ns, 10_000 * MS);
+            // A request in each period. With whole requests it gets a tenth to a quarter of its
+            // share where the other weighs 50 times as much.
+            let most_ns = 10_000 * MS / period_ns * REQUEST_MAX_NS;
+            assert!(
+                light_ns.abs_diff(exact_ns) <= most_ns,
+                "{heavier} times as heavy, {period_ns} ns: {light_ns}, of {exact_ns}"
+            );
+        }
     }
 }

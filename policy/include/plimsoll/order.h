@@ -143,6 +143,43 @@ static __always_inline plim_u64 plim_order_weight(plim_u32 weight, plim_u64 shar
 	return plim_max(share * weight / load, 1);
 }
 
+/* All of a request; see plim_order_part(). */
+#define PLIM_ORDER_PART_SHIFT 10
+#define PLIM_ORDER_PART_WHOLE (1U << PLIM_ORDER_PART_SHIFT)
+
+/*
+ * Part of its request that a task asks for at once, from what it is without one of its
+ * groups, @part. That group, or the task, has @weight among @nr tasks and groups of the
+ * weights @load, this one included. One that is lighter than the mean of the others asks
+ * for less, in proportion: its share grows at once when a heavier one stops, which is of no
+ * use to it until the virtual time of its request has passed. Slices by weight are those of
+ * the fair class up to Linux 6.5, there also among many of equal weights. At least 1.
+ */
+static __always_inline plim_u32 plim_order_part(plim_u32 part, plim_u32 weight, plim_u32 nr,
+						plim_u64 load)
+{
+	plim_u64 others = plim_sub_floor(load, weight), if_alike;
+
+	part = plim_min(part, PLIM_ORDER_PART_WHOLE);
+	if (nr <= 1)
+		return plim_max(part, 1);
+	if_alike = (plim_u64)weight * (nr - 1);
+	if (if_alike < others)
+		part = (plim_u32)(part * if_alike / others);
+	return plim_max(part, 1);
+}
+
+/*
+ * That part of a request, down to the shortest. Whether a task preempts another is decided
+ * by whole requests.
+ */
+static __always_inline plim_u64 plim_order_part_ns(plim_u32 request_ns, plim_u32 part)
+{
+	plim_u64 part_ns = (plim_u64)request_ns * part >> PLIM_ORDER_PART_SHIFT;
+
+	return plim_min(request_ns, plim_max(part_ns, PLIM_ORDER_REQUEST_MIN_NS));
+}
+
 /* The proofs put any quotient in its place: divisions are what a solver is slow at. */
 #ifndef PLIM_ORDER_DIVIDE
 #define PLIM_ORDER_DIVIDE(dividend, divisor) ((dividend) / (divisor))
@@ -193,14 +230,16 @@ static __always_inline plim_u64 plim_order_credit_max(const struct plim_order *t
 }
 
 /*
- * Begins a request at the task's start. Its deadline is not before the clock, however
- * much the task is owed: until it has caught up with that, the request goes on.
+ * Begins a request, or a @part of it, at the task's start. Its deadline is not before the clock,
+ * however much the task is owed: until it has caught up with that, the request goes on.
  */
 static __always_inline void
-plim_order_renew(struct plim_order *task, plim_u64 clock, plim_u64 effective)
+plim_order_renew(struct plim_order *task, plim_u64 clock, plim_u64 effective, plim_u32 part)
 {
-	task->deadline = plim_order_later(
-		task->start + plim_order_delta(task->request_ns, effective), clock);
+	plim_u64 request_ns = plim_order_part_ns(task->request_ns, part);
+
+	task->deadline =
+		plim_order_later(task->start + plim_order_delta(request_ns, effective), clock);
 }
 
 /*
@@ -230,7 +269,7 @@ static __always_inline plim_u64 plim_order_group_floor(const struct plim_order *
  * @asleep_ns: how long it slept.
  */
 static __always_inline void plim_order_wake(struct plim_order *task, plim_u64 clock, plim_u64 floor,
-					    plim_u64 asleep_ns, plim_u64 effective)
+					    plim_u64 asleep_ns, plim_u64 effective, plim_u32 part)
 {
 	plim_u64 credit = plim_min(task->credit, plim_order_credit_max(task, effective));
 
@@ -240,7 +279,7 @@ static __always_inline void plim_order_wake(struct plim_order *task, plim_u64 cl
 		task->start = plim_order_later(task->start, clock - credit);
 	task->start = plim_order_later(task->start, floor);
 	task->credit = 0;
-	plim_order_renew(task, clock, effective);
+	plim_order_renew(task, clock, effective, part);
 }
 
 /* Charges a run. */
@@ -264,8 +303,8 @@ static __always_inline int plim_order_is_served(const struct plim_order *task)
  * The task forfeits what it could not use for want of CPUs but for the credit that
  * any task may have, so that it cannot hold up the others later.
  */
-static __always_inline void
-plim_order_requeue(struct plim_order *task, plim_u64 clock, int fixed_request, plim_u64 effective)
+static __always_inline void plim_order_requeue(struct plim_order *task, plim_u64 clock,
+					       int fixed_request, plim_u64 effective, plim_u32 part)
 {
 	task->start = plim_order_later(task->start, clock - plim_order_credit_max(task, effective));
 	if (!plim_order_is_served(task)) {
@@ -275,8 +314,7 @@ plim_order_requeue(struct plim_order *task, plim_u64 clock, int fixed_request, p
 	if (!fixed_request && task->ran_ns / PLIM_ORDER_LONG_RUN >= task->request_ns)
 		task->request_ns = (plim_u32)plim_min((plim_u64)task->request_ns * 2,
 						      PLIM_ORDER_REQUEST_MAX_NS);
-	task->nr_short_runs = 0;
-	plim_order_renew(task, clock, effective);
+	plim_order_renew(task, clock, effective, part);
 }
 
 /*

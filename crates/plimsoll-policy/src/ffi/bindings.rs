@@ -61,6 +61,8 @@ pub const PLIM_ORDER_LONG_RUN: u32 = 8;
 pub const PLIM_ORDER_CREDIT_NS: u64 = 3200000;
 pub const PLIM_ORDER_RUN_MAX_NS: u64 = 68719476736;
 pub const PLIM_ORDER_FORGET_NS: u64 = 1000000000;
+pub const PLIM_ORDER_PART_SHIFT: u32 = 10;
+pub const PLIM_ORDER_PART_WHOLE: u32 = 1024;
 pub const PLIM_CAP_MIN_PERMILLE: u32 = 1;
 pub const PLIM_CAP_MAX_PERMILLE: u32 = 8192000;
 pub const PLIM_CAP_DEPTH_DEFAULT_NS: u64 = 1000000;
@@ -929,6 +931,19 @@ unsafe extern "C" {
     ) -> plim_u64;
 }
 unsafe extern "C" {
+    #[link_name = "plim_order_part__extern"]
+    pub fn plim_order_part(
+        part: plim_u32,
+        weight: plim_u32,
+        nr: plim_u32,
+        load: plim_u64,
+    ) -> plim_u32;
+}
+unsafe extern "C" {
+    #[link_name = "plim_order_part_ns__extern"]
+    pub fn plim_order_part_ns(request_ns: plim_u32, part: plim_u32) -> plim_u64;
+}
+unsafe extern "C" {
     #[link_name = "plim_order_delta__extern"]
     pub fn plim_order_delta(ran_ns: plim_u64, effective: plim_u64) -> plim_u64;
 }
@@ -957,7 +972,12 @@ unsafe extern "C" {
 }
 unsafe extern "C" {
     #[link_name = "plim_order_renew__extern"]
-    pub fn plim_order_renew(task: *mut plim_order, clock: plim_u64, effective: plim_u64);
+    pub fn plim_order_renew(
+        task: *mut plim_order,
+        clock: plim_u64,
+        effective: plim_u64,
+        part: plim_u32,
+    );
 }
 unsafe extern "C" {
     #[link_name = "plim_order_group_clock__extern"]
@@ -979,6 +999,7 @@ unsafe extern "C" {
         floor: plim_u64,
         asleep_ns: plim_u64,
         effective: plim_u64,
+        part: plim_u32,
     );
 }
 unsafe extern "C" {
@@ -1000,6 +1021,7 @@ unsafe extern "C" {
         clock: plim_u64,
         fixed_request: ::std::os::raw::c_int,
         effective: plim_u64,
+        part: plim_u32,
     );
 }
 unsafe extern "C" {

@@ -74,19 +74,21 @@ plim_u32 plim_order_group_weight__extern(plim_u32 group_weight) { return plim_or
 plim_u64 plim_order_share_at_top__extern(plim_u32 weight) { return plim_order_share_at_top(weight); }
 plim_u64 plim_order_share__extern(plim_u64 share, plim_u32 weight, plim_u64 load) { return plim_order_share(share, weight, load); }
 plim_u64 plim_order_weight__extern(plim_u32 weight, plim_u64 share, plim_u64 load) { return plim_order_weight(weight, share, load); }
+plim_u32 plim_order_part__extern(plim_u32 part, plim_u32 weight, plim_u32 nr, plim_u64 load) { return plim_order_part(part, weight, nr, load); }
+plim_u64 plim_order_part_ns__extern(plim_u32 request_ns, plim_u32 part) { return plim_order_part_ns(request_ns, part); }
 plim_u64 plim_order_delta__extern(plim_u64 ran_ns, plim_u64 effective) { return plim_order_delta(ran_ns, effective); }
 int plim_order_before__extern(plim_u64 a, plim_u64 b) { return plim_order_before(a, b); }
 plim_u64 plim_order_later__extern(plim_u64 a, plim_u64 b) { return plim_order_later(a, b); }
 plim_u64 plim_order_picked__extern(plim_u64 clock, plim_u64 start) { return plim_order_picked(clock, start); }
 void plim_order_init__extern(struct plim_order *task, plim_u64 clock) { plim_order_init(task, clock); }
 plim_u64 plim_order_credit_max__extern(const struct plim_order *task, plim_u64 effective) { return plim_order_credit_max(task, effective); }
-void plim_order_renew__extern(struct plim_order *task, plim_u64 clock, plim_u64 effective) { plim_order_renew(task, clock, effective); }
+void plim_order_renew__extern(struct plim_order *task, plim_u64 clock, plim_u64 effective, plim_u32 part) { plim_order_renew(task, clock, effective, part); }
 plim_u64 plim_order_group_clock__extern(plim_u64 group_clock, plim_u64 clock) { return plim_order_group_clock(group_clock, clock); }
 plim_u64 plim_order_group_floor__extern(const struct plim_order *task, plim_u64 group_clock, plim_u64 effective) { return plim_order_group_floor(task, group_clock, effective); }
-void plim_order_wake__extern(struct plim_order *task, plim_u64 clock, plim_u64 floor, plim_u64 asleep_ns, plim_u64 effective) { plim_order_wake(task, clock, floor, asleep_ns, effective); }
+void plim_order_wake__extern(struct plim_order *task, plim_u64 clock, plim_u64 floor, plim_u64 asleep_ns, plim_u64 effective, plim_u32 part) { plim_order_wake(task, clock, floor, asleep_ns, effective, part); }
 void plim_order_charge__extern(struct plim_order *task, plim_u64 ran_ns, plim_u64 effective) { plim_order_charge(task, ran_ns, effective); }
 int plim_order_is_served__extern(const struct plim_order *task) { return plim_order_is_served(task); }
-void plim_order_requeue__extern(struct plim_order *task, plim_u64 clock, int fixed_request, plim_u64 effective) { plim_order_requeue(task, clock, fixed_request, effective); }
+void plim_order_requeue__extern(struct plim_order *task, plim_u64 clock, int fixed_request, plim_u64 effective, plim_u32 part) { plim_order_requeue(task, clock, fixed_request, effective, part); }
 void plim_order_sleep__extern(struct plim_order *task, plim_u64 clock, int fixed_request) { plim_order_sleep(task, clock, fixed_request); }
 void plim_order_yield__extern(struct plim_order *task) { plim_order_yield(task); }
 void plim_order_move__extern(struct plim_order *task, plim_u64 from_clock, plim_u64 to_clock) { plim_order_move(task, from_clock, to_clock); }

@@ -270,7 +270,7 @@ static __always_inline void slice_begins(struct task_struct *p, const struct tas
 	WRITE_ONCE(c->request_ns, t->order.request_ns);
 	WRITE_ONCE(c->served_at_ns, now + request_ns);
 	scx_bpf_task_set_slice(p, plim_min(request_ns, slice_of_left(left_ns)));
-	if (left_ns >= LEFT_BY_TICK_NS && request_ns > PLIM_ORDER_REQUEST_NEW_NS &&
+	if (left_ns >= LEFT_BY_TICK_NS && t->order.request_ns > PLIM_ORDER_REQUEST_NEW_NS &&
 	    tier_waits(llc_of(cpu), cpu, tier))
 		left_ns = request_ns;
 	arm_slice(c, cpu, left_ns, now);

@@ -168,6 +168,7 @@ static __always_inline bool park_if_limited(struct task_struct *p, struct task_c
 	if (slot == PLIMSOLL_SLOT_NONE || leaves_kernel(t))
 		return false;
 	load_parks(t);
+	order_parks(t);
 	scx_bpf_dsq_insert_vtime(p, parked_id(slot), SLICE_QUEUED_NS, until_ns ?: now, enq_flags);
 	park_timer(slot, until_ns);
 	return true;
@@ -195,7 +196,11 @@ park_waiting(struct bpf_iter_scx_dsq *waiting, struct task_struct *p, u32 slot, 
 {
 	struct task_ctx *t = task_of(p);
 
-	if (!t || !scx_bpf_dsq_move_vtime(waiting, p, parked_id(slot), 0))
+	if (!t)
+		return;
+	/* First: a timer may return it at once. If another CPU has it, it runs now. */
+	order_parks(t);
+	if (!scx_bpf_dsq_move_vtime(waiting, p, parked_id(slot), 0))
 		return;
 	load_parks(t);
 	park_timer(slot, until_ns);
@@ -368,6 +373,7 @@ __noinline u64 unpark(u32 slot, u64 now)
 			break;
 		}
 		tier = tier_of(own, t, p) & PLIMSOLL_TIER_MASK;
+		order_returns(t);
 		if (!move_to_tier(BPF_FOR_EACH_ITER, p, t, tier))
 			continue;
 		load_enters(t, p, tier);

@@ -108,13 +108,47 @@ __noinline u64 clock_distance(u32 from, u32 to)
 	return clock_at(to) - clock_at(from);
 }
 
+/*
+ * A task is parked: until it returns, what it is owed or owes and its deadline stay as far from
+ * the clock as they are. So they do in the fair class, for a task that is throttled.
+ */
+static __always_inline void order_parks(struct task_ctx *t)
+{
+	/* Not 0, which says that it is not parked. */
+	WRITE_ONCE(t->parked_clock, t->place ? clock_at(t->place) | 1 : 0);
+}
+
+/*
+ * It returns: by a timer, or as it is queued anew. Of both at once one takes what it has stood;
+ * if it is the timer, the order may follow when the task is queued or runs the next time.
+ */
+static __always_inline void order_returns(struct task_ctx *t)
+{
+	u32 place = READ_ONCE(t->place);
+	u64 parked;
+
+	if (!READ_ONCE(t->parked_clock))
+		return;
+	parked = __sync_lock_test_and_set(&t->parked_clock, 0);
+	if (parked)
+		__sync_fetch_and_add(&t->stood, clock_at(place) - parked);
+}
+
 /* Moves a task to the clock of a place. */
 static __always_inline void order_follow(struct task_ctx *t, u32 place)
 {
-	if (t->place == place)
+	u64 stood = 0;
+
+	order_returns(t);
+	if (READ_ONCE(t->stood))
+		stood = __sync_lock_test_and_set(&t->stood, 0);
+	if (t->place == place) {
+		if (stood)
+			plim_order_move(&t->order, 0, stood);
 		return;
+	}
 	if (t->place) {
-		plim_order_move(&t->order, 0, clock_distance(t->place, place));
+		plim_order_move(&t->order, 0, stood + clock_distance(t->place, place));
 	} else {
 		plim_order_init(&t->order, clock_at(place));
 		t->slept_ns = 1; /* for long */
@@ -129,7 +163,7 @@ static __always_inline void order_follow(struct task_ctx *t, u32 place)
 static __always_inline u64 deadline_at(const struct task_ctx *t, u32 place)
 {
 	u32 present = READ_ONCE(t->place);
-	u64 deadline = READ_ONCE(t->order.deadline);
+	u64 deadline = READ_ONCE(t->order.deadline) + READ_ONCE(t->stood);
 
 	if (!present || present == place)
 		return deadline;
@@ -203,6 +237,7 @@ static __always_inline void
 order_join(struct task_ctx *t, const struct task_struct *p, u32 llc, u64 now)
 {
 	u64 effective = effective_weight(t, p), clock = clock_at(t->place);
+	u32 part = has_fixed_request(p) ? PLIM_ORDER_PART_WHOLE : request_part(t, p);
 
 	if (p->policy == POLICY_BATCH)
 		t->order.request_ns = PLIM_ORDER_REQUEST_MAX_NS;
@@ -210,10 +245,10 @@ order_join(struct task_ctx *t, const struct task_struct *p, u32 llc, u64 now)
 		t->order.request_ns = plim_min(p->se.slice, REQUEST_GIVEN_MAX_NS);
 	if (t->slept_ns) {
 		plim_order_wake(&t->order, clock, floor_of(t, llc, clock, effective),
-				plim_elapsed_ns(now, t->slept_ns), effective);
+				plim_elapsed_ns(now, t->slept_ns), effective, part);
 		t->slept_ns = 0;
 	} else if (t->has_run) {
-		plim_order_requeue(&t->order, clock, has_fixed_request(p), effective);
+		plim_order_requeue(&t->order, clock, has_fixed_request(p), effective, part);
 	}
 	t->has_run = 0;
 }

@@ -487,6 +487,8 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 	/* It may come from another LLC, or from a queue that does not keep its order. */
 	order_follow(t, place_of(t, cpu, tier));
 	load_enters(t, p, tier);
+	/* Others have come and gone while it waited, by which it is charged. */
+	cgroup_follow(p, t, now);
 	clocks_follow(t, c, llc_of(cpu), tier);
 	tier_is_seen(tier);
 	c->slot = t->slot;

@@ -245,6 +245,14 @@ struct task_ctx {
 		      */
 	u8 in_idle; /* cpu.idle of its cgroup, or of one above, makes it background */
 	u32 place; /* whose clock its order follows; 0: none yet */
+	/*
+	 * That clock as it was parked, 0: it is not; and the virtual time for which it was, which
+	 * its order has not followed yet. Atomic: also by timers and by CPUs that park it while
+	 * it waits. A task that is queued anew at that moment may lose what the clock advances
+	 * until it runs.
+	 */
+	u64 parked_clock;
+	u64 stood;
 	u32 waits_at; /* the place whose nr_waiting counts it; 0: none */
 	struct task_locks locks;
 };

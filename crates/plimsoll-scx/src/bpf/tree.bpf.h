@@ -8,7 +8,8 @@
  * machine is that of the cgroup around it, times its weight, by the load there; a task's
  * effective weight is its part of that. Loads are apart for each tier: batch work takes
  * nothing from a cgroup's share of normal time. The share is refreshed when a task joins
- * a queue, once a millisecond at most; the load of the task's own cgroup is exact.
+ * a queue or begins to run, once a millisecond at most; the load of the task's own cgroup
+ * is exact.
  *
  * A task counts from when it first joins a queue until it sleeps. A cgroup counts in the
  * one around it while anything in it does. Tasks of the root cgroup stand beside the
@@ -35,6 +36,7 @@ struct tier_load {
 	u32 counted; /* its weight in the load of the cgroup around it; 0: it is idle */
 	/* Written by a CPU on which a task of the cgroup is queued; any of two writes is right. */
 	u64 share;
+	u32 part; /* of a request, see plim_order_part(); written with the share */
 };
 
 struct cgroup_record {
@@ -258,6 +260,19 @@ static __always_inline u64 effective_weight(const struct task_ctx *t, const stru
 	return plim_order_weight(weight, READ_ONCE(load->share), load_of(load));
 }
 
+/* Part of its request that a task asks for at once. */
+static __always_inline u32 request_part(const struct task_ctx *t, const struct task_struct *p)
+{
+	struct cgroup_record *record = record_at(t->cgroup);
+	struct tier_load *load;
+
+	if (!record)
+		return PLIM_ORDER_PART_WHOLE;
+	load = &record->tiers[tier_counted(t->counted)];
+	return plim_order_part(READ_ONCE(load->part), plim_order_nice_weight(nice_of(p)),
+			       READ_ONCE(load->nr_runnable), load_of(load));
+}
+
 /* SCHED_FIXEDPOINT_SHIFT of kernel/sched/sched.h, by which 64-bit kernels scale shares. */
 #define FIXEDPOINT_SHIFT 10
 
@@ -279,6 +294,35 @@ __noinline u64 share_around(u64 share, u32 weight, u64 load)
 	return plim_order_share(share, weight, load);
 }
 
+/* The same. */
+__noinline u32 part_around(u32 part, u32 weight, u32 nr, u64 load)
+{
+	return plim_order_part(part, weight, nr, load);
+}
+
+/* Refreshes the part of a request in a cgroup, by the weights around it and those above. */
+__noinline int part_follows(u32 index, u32 tier)
+{
+	struct cgroup_record *first = record_at(index), *record = first, *around;
+	u32 depth, part = PLIM_ORDER_PART_WHOLE;
+	struct tier_load *load;
+
+	tier &= PLIMSOLL_TIER_MASK;
+	if (!record)
+		return 0;
+	bpf_for (depth, 0, PLIMSOLL_CGROUP_DEPTH_MAX) {
+		around = record_at(record->parent);
+		if (!around)
+			break;
+		load = &around->tiers[tier];
+		part = part_around(part, weight_of(record), READ_ONCE(load->nr_runnable),
+				   load_of(load));
+		record = around;
+	}
+	WRITE_ONCE(first->tiers[tier].part, part);
+	return 0;
+}
+
 /* Refreshes the shares of a cgroup, and whether it is idle, by those of all above. */
 __noinline int shares_follow(struct task_struct *p __arg_trusted, u32 index)
 {
@@ -286,7 +330,7 @@ __noinline int shares_follow(struct task_struct *p __arg_trusted, u32 index)
 	struct task_group *tg = p->sched_task_group;
 	u64 normal, batch, background;
 	int is_idle = count_from, is_decided = count_from;
-	u32 depth, weight;
+	u32 depth, weight, first_index = index;
 
 	if (!record)
 		return 0;
@@ -314,6 +358,10 @@ __noinline int shares_follow(struct task_struct *p __arg_trusted, u32 index)
 	WRITE_ONCE(first->tiers[PLIMSOLL_TIER_BATCH].share, batch);
 	WRITE_ONCE(first->tiers[PLIMSOLL_TIER_BACKGROUND].share, background);
 	WRITE_ONCE(first->in_background, !!is_idle);
+	bpf_for (depth, 0, PLIMSOLL_TIERS) {
+		if (READ_ONCE(first->tiers[depth & PLIMSOLL_TIER_MASK].nr_runnable))
+			part_follows(first_index, depth);
+	}
 	return 0;
 }
 
@@ -493,6 +541,7 @@ static __always_inline void record_begins(struct cgroup *cgrp, u32 weight)
 	bpf_for (tier, 0, PLIMSOLL_TIERS) {
 		record->tiers[tier & PLIMSOLL_TIER_MASK].share =
 			plim_order_share_at_top(weight_of(record));
+		record->tiers[tier & PLIMSOLL_TIER_MASK].part = PLIM_ORDER_PART_WHOLE;
 	}
 	record->parent = record_near(cgrp, cgrp->level - 1);
 	/* Groups are set up before the scheduler is shown the cgroups. */

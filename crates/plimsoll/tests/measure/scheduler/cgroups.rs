@@ -3,8 +3,9 @@
 use plimsoll_cgroupfs::{CpuGroup, CpuMax};
 
 use crate::clock::{MEASURED, rates_of, sleep_ms};
-use crate::common::Running;
+use crate::common::{Running, nr_cpus};
 use crate::figure::{SPEC_2, about, near};
+use crate::lab::lab_load;
 use crate::scheduler_rig::{Rig, all_cpus, rig};
 
 fn with_burners(rig: &Rig, loads: &[(&CpuGroup, usize)]) -> Vec<Running> {
@@ -74,4 +75,73 @@ fn cpu_max_of_a_container() {
     running.into_iter().for_each(Running::kill_hard);
     keeper.stop();
     rig.assert_nothing_left();
+}
+
+/// A cgroup, in each of whose child cgroups a task sleeps most of the time, beside a spinner of the
+/// same weight on the same CPU.
+#[test]
+fn child_cgroups_that_sleep_by_turns() {
+    let rig = rig();
+    let parent = rig.group("parent");
+    parent.enable_children().unwrap();
+    let beside = rig.group("beside");
+    let mut running = vec![rig.fair_burners(&beside, 2, 1)];
+    for number in 0..16 {
+        let child = rig.group(&format!("parent/{number}"));
+        let load = lab_load("need 600s --piece 2ms --rest 25ms");
+        let words = ["taskset", "2"].map(str::to_owned).into_iter().chain(load);
+        running.push(rig.host.start_in(&child, words));
+    }
+    let beyond = || {
+        sleep_ms(300);
+        let rates = rates_of(&[&parent, &beside], 2 * MEASURED);
+        rates[0] / (rates[0] + rates[1]) - 0.5
+    };
+    let fair = beyond();
+    let keeper = rig.batch_sleeper("keeper");
+    SPEC_2.figure(
+        "what sleepers in 16 child cgroups get beyond their share, of that under the fair class",
+        beyond() / fair,
+        "times",
+        0.0..=1.0,
+    );
+    keeper.stop();
+    running.into_iter().for_each(Running::kill_hard);
+    rig.assert_nothing_left();
+}
+
+/// A light cgroup, a heavy one beside it that `cpu.max` throttles, and a third one outside of the
+/// cgroup around these.
+#[test]
+fn light_cgroup_beside_a_heavy_one_that_is_throttled() {
+    for (where_, cpus, nr_cpus) in [("one CPU", 2, 1), ("all CPUs", all_cpus(), nr_cpus())] {
+        let rig = rig();
+        let parent = rig.group("parent");
+        parent.enable_children().unwrap();
+        let groups = ["parent/heavy", "parent/light", "beside"].map(|name| rig.group(name));
+        groups[0].write_weight(1000).unwrap();
+        let max = CpuMax {
+            quota_usec: Some(10_000 * nr_cpus as u64),
+            period_usec: 50_000,
+            burst_usec: 0,
+        };
+        groups[0].write_cpu_max(&max).unwrap();
+        let start = |group| rig.fair_burners(group, cpus, nr_cpus);
+        let running: Vec<_> = groups.iter().map(start).collect();
+        let keeper = rig.batch_sleeper("keeper");
+        sleep_ms(300);
+        let rates = rates_of(&groups.each_ref(), 2 * MEASURED);
+        // Half of all is that of the cgroup around both.
+        let due = rates.iter().sum::<f64>() / 2.0 - rates[0];
+        let what = format!("a light cgroup beside a heavy, throttled one, on {where_}");
+        SPEC_2.figure(
+            &what,
+            100.0 * rates[1] / due,
+            "% of its share",
+            near(100.0, 3.0),
+        );
+        keeper.stop();
+        running.into_iter().for_each(Running::kill_hard);
+        rig.assert_nothing_left();
+    }
 }
