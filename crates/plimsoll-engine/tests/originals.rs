@@ -417,6 +417,30 @@ fn a_refused_value_is_known_to_the_next_group_beside_a_recreated_cgroup() {
 }
 
 #[test]
+fn nested_quotas_are_lowered_and_raised_in_one_go() {
+    let mut rig = Rig::on(Version::V1);
+    let names = ["d", "d/1", "d/1/2"];
+    for name in &names[1..] {
+        simulated::with(|kernel| kernel.others_create(Path::new(name)).unwrap());
+    }
+    for quotas in [[50, 40, 30], [20, 15, 10], [90, 80, 70]] {
+        let groups = [0, 1, 2].map(|level| {
+            let knobs = format!(r#"{{"quota": "{}ms/100ms"}}"#, quotas[level]);
+            foreign(names[level], &knobs)
+        });
+        let done = rig.enforcer().put_all(&groups.each_ref());
+        assert!(done.iter().all(Result::is_ok), "{done:?}");
+        for (name, ms) in names.iter().zip(quotas) {
+            let quota = quota_of(Version::V1, Path::new(name));
+            assert_eq!(quota, Some((ms * 1000).to_string()), "{name}");
+        }
+    }
+    // A refusal that no other change helps stays one.
+    let more = foreign("d/1", r#"{"quota": "95ms/100ms"}"#);
+    rig.enforcer().put(&more).unwrap_err();
+}
+
+#[test]
 fn tasks_that_others_moved_out_of_a_removed_cgroup_keep_the_level_of_their_new_group() {
     for names in [["/d", "/s"], ["/s", "/d"]] {
         let mut rig = Rig::new();

@@ -140,11 +140,13 @@ impl Table {
 
     /// Puts groups into force; each succeeds or fails by itself.
     pub fn put_all(&mut self, groups: &[&GroupPolicy], on_made: OnMade<'_>) -> Vec<Result<()>> {
-        let (mut foreign, mut results) = (Vec::new(), Vec::new());
+        let (mut foreign, mut results, mut refused) = (Vec::new(), Vec::new(), Vec::new());
         for (index, policy) in groups.iter().copied().enumerate() {
             let is_there = self.groups.contains_key(&*policy.name);
             results.push(match policy.selector {
-                _ if is_there => self.change(policy, &mut *on_made),
+                _ if is_there => self
+                    .change(policy, &mut *on_made)
+                    .inspect_err(|_| refused.push(index)),
                 Selector::Cgroup(_) => {
                     foreign.push((index, policy));
                     Ok(())
@@ -157,6 +159,14 @@ impl Table {
         let done = self.add_foreign(&policies);
         for ((index, _), done) in foreign.into_iter().zip(done) {
             results[index] = done;
+        }
+        // On cgroup v1 the kernel takes some quotas only after those of cgroups above or inside.
+        let mut nr_tried = groups.len();
+        while refused.len() < std::mem::replace(&mut nr_tried, refused.len()) {
+            refused.retain(|index| {
+                results[*index] = self.change(groups[*index], &mut *on_made);
+                results[*index].is_err()
+            });
         }
         results
     }
