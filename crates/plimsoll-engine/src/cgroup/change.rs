@@ -197,13 +197,15 @@ impl Planner<'_> {
         let idle = match wanted.idle {
             Some(idle) => idle,
             None if known && !self.is_theirs(&mark) => old == "1",
+            // The mark is newer than the weight, and another program has set it.
+            None if weight.is_some() && self.knows_weight() => false,
             None => is_idle,
         };
         if let (true, Some(weight)) = (idle, weight) {
             return Err(no_weight(weight));
         }
         let text = if idle { "1" } else { "0" };
-        if wanted.idle.is_some() {
+        if wanted.idle.is_some() || (idle != is_idle && !known) {
             self.keep(&mark, &old, text);
         }
         if idle {
@@ -475,6 +477,35 @@ mod tests {
         let heavy = plan(&group, &known, r#"{"weight": "300"}"#);
         assert_eq!(steps(&heavy), [("cpu.idle", "0"), ("cpu.shares", "3072")]);
         assert_eq!(after(&group, &[&batch, &heavy]).files[0].old, "512");
+    }
+
+    #[test]
+    fn a_weight_is_set_again_after_somebody_has_marked_the_cgroup_idle() {
+        let folder = tempfile::tempdir().unwrap();
+        let group = cgroup(&folder, &[]);
+        let json = r#"{"weight": "50"}"#;
+        // The weight is its own already.
+        let first = plan(&group, &Held::default(), json);
+        let known = after(&group, &[&first]);
+        fs::write(group.cpu_file("cpu.idle"), "1").unwrap();
+        fs::write(group.cpu_file("cpu.shares"), "3").unwrap();
+        let changed = audit(&group, &known, json);
+        assert!(
+            changed.contains(&"/g: cpu.idle was changed to `1`".to_owned()),
+            "{changed:?}"
+        );
+        let again = plan(&group, &known, json);
+        assert_eq!(steps(&again), [("cpu.idle", "0"), ("cpu.shares", "512")]);
+        // The mark is put back in the end.
+        let known = after(&group, &[&first, &again]);
+        let mark = known
+            .files
+            .iter()
+            .find(|file| file.path.ends_with("cpu.idle"));
+        assert_eq!(mark.unwrap().old, "1");
+        // A cgroup that is idle at first stays so, and has no weight.
+        let error = Change::plan(&group, &Held::default(), &wanted(json)).unwrap_err();
+        assert!(error.to_string().contains("an idle cgroup has no weight"));
     }
 
     #[test]
