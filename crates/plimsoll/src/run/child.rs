@@ -6,20 +6,32 @@ use std::process::{ExitCode, ExitStatus};
 
 use nix::errno::Errno;
 use nix::unistd::Pid;
+use plimsoll_engine::tasks;
 
 use crate::error::EXIT_FAILED;
 
 /// A child process that nothing else waits for.
 #[derive(Debug)]
-pub struct Child(Pid);
+pub struct Child {
+    pid: Pid,
+    ended_real_time: bool,
+}
 
 impl Child {
     pub fn new(pid: Pid) -> Self {
-        Self(pid)
+        Self {
+            pid,
+            ended_real_time: false,
+        }
     }
 
     pub fn pid(&self) -> Pid {
-        self.0
+        self.pid
+    }
+
+    /// Whether the child was a real-time task when it ended.
+    pub fn ended_real_time(&self) -> bool {
+        self.ended_real_time
     }
 
     pub fn wait(&mut self) -> io::Result<ExitStatus> {
@@ -39,12 +51,33 @@ impl Child {
     /// real-time signal has killed. `None`: the child still runs, or a signal interrupted the wait.
     fn wait_with(&mut self, options: libc::c_int) -> io::Result<Option<ExitStatus>> {
         let mut status = 0;
+        if !self.has_ended(options)? {
+            return Ok(None);
+        }
+        // Until it is waited for, the kernel tells how it was scheduled.
+        let policy = tasks::policy_number(self.pid.as_raw());
+        self.ended_real_time = policy.is_some_and(tasks::is_real_time);
         // SAFETY: the kernel writes one integer, for which there is room.
-        match unsafe { libc::waitpid(self.0.as_raw(), &raw mut status, options) } {
+        match unsafe { libc::waitpid(self.pid.as_raw(), &raw mut status, options) } {
             -1 if Errno::last() == Errno::EINTR => Ok(None),
             -1 => Err(io::Error::last_os_error()),
             0 => Ok(None),
             _ => Ok(Some(ExitStatus::from_raw(status))),
+        }
+    }
+
+    /// Returns whether the child has ended, and leaves it to be waited for.
+    fn has_ended(&self, options: libc::c_int) -> io::Result<bool> {
+        let id = self.pid.as_raw().cast_unsigned();
+        // SAFETY: all zeros are a valid value of the structure.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        let options = options | libc::WEXITED | libc::WNOWAIT;
+        // SAFETY: the kernel writes one structure, for which there is room.
+        match unsafe { libc::waitid(libc::P_PID, id, &raw mut info, options) } {
+            -1 if Errno::last() == Errno::EINTR => Ok(false),
+            -1 => Err(io::Error::last_os_error()),
+            // SAFETY: the kernel has written the structure of a child's end, or left it as it was.
+            _ => Ok(unsafe { info.si_pid() } != 0),
         }
     }
 }

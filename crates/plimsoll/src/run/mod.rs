@@ -88,6 +88,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         owner => owner?,
     };
     let given = args.name.clone();
+    let is_limited = knobs != Knobs::default();
     let request = Request::Run(Box::new(Run {
         is_numbered: given.is_none(),
         name: given.unwrap_or_else(|| stem(&args.command[0])),
@@ -129,6 +130,11 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         }
     };
     let status = signals.until_child_ends(&mut child)?;
+    if is_limited && child.ended_real_time() {
+        output::tell(
+            "the command was a real-time task, which no quota, cap, class or weight holds",
+        );
+    }
     let release = client.linger(&mut signals);
     let sample = client.end(release);
     if args.stats {

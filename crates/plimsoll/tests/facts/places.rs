@@ -155,6 +155,10 @@ fn real_time_tasks_are_counted_and_told() {
     let told = host.run(["set", "rt", "--cap", "20%"]).good().stderr;
     assert!(told.contains("real-time tasks, 1 now"), "{told}");
     run.stop();
+    // Also one that nobody has looked at meanwhile.
+    let run = ["run", "--cap", "10%", "--", "chrt", "-f", "5", "true"];
+    let told = host.run(run).good().one_line();
+    assert!(told.contains("was a real-time task"), "{told}");
 }
 
 mod v1_only {
