@@ -287,6 +287,55 @@ fn a_value_of_others_that_was_ours_once_stays() {
 }
 
 #[test]
+fn a_limit_that_others_set_where_we_enabled_the_controller_outlives_the_last_group() {
+    for (file, value) in [
+        ("cpu.max", "50000 100000"),
+        ("cpu.max", "max 50000"),
+        ("cpu.max.burst", "5000"),
+        ("cpu.weight", "300"),
+        ("cpu.idle", "1"),
+    ] {
+        let mut rig = Rig::new();
+        simulated::with(|kernel| kernel.others_create(Path::new("d/e")).unwrap());
+        rig.put("/d/e", r#"{"weight": "50"}"#);
+        let path = format!("d/{file}");
+        others_write(&path, value);
+        let problems = rig.enforcer().undo().problems;
+        let [problem] = &*problems else {
+            panic!("{problems:?}")
+        };
+        let is_named = |part: &str| problem.contains(part);
+        let names = [format!("{path} to"), "cgroup/cgroup.subtree_control".into()];
+        assert!(names.iter().all(|name| is_named(name)), "{problem}");
+        let control = text("cgroup.subtree_control");
+        assert_eq!((text(&path), control), (weight(value), weight("cpu")));
+        assert_eq!(text("d/cgroup.subtree_control"), weight(""), "{file}");
+        // It is not ours any more.
+        rig.start();
+        rig.put("/s", r#"{"weight": "50"}"#);
+        rig.stop();
+        assert_eq!(text("cgroup.subtree_control"), weight("cpu"));
+    }
+}
+
+#[test]
+fn a_controller_that_stays_on_keeps_those_above_it() {
+    let mut rig = Rig::new();
+    simulated::with(|kernel| {
+        for path in ["d/e", "d/e/f"] {
+            kernel.others_create(Path::new(path)).unwrap();
+        }
+    });
+    rig.put("/d/e/f", r#"{"weight": "50"}"#);
+    others_write("d/e/f/cpu.max", "50000 100000");
+    assert_eq!(rig.enforcer().undo().problems.len(), 1);
+    assert_eq!(text("d/e/f/cpu.max"), weight("50000 100000"));
+    rig.start();
+    rig.stop();
+    assert_eq!(text("d/e/f/cpu.max"), weight("50000 100000"));
+}
+
+#[test]
 fn an_external_change_is_reported_again_after_it_was_taken_back() {
     let mut rig = Rig::new();
     rig.put("/d", r#"{"weight": "50"}"#);

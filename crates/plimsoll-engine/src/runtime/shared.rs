@@ -5,12 +5,23 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use plimsoll_cgroupfs::{os, read_text, write_text};
+use plimsoll_cgroupfs::{name, os, read_text, write_text};
 use serde::{Deserialize, Serialize};
 
 use super::{RuntimeFolder, set_aside, temporary, write_atomically};
 use crate::error::{EngineError, Result};
 use crate::journal;
+
+/// Files of the cpu controller that other programs write, each with its text in a new cgroup.
+const DEFAULTS: [(&str, &str); 6] = [
+    ("cpu.max", "max 100000"),
+    ("cpu.max.burst", "0"),
+    // Before the weight, which is another one while a cgroup is idle.
+    ("cpu.idle", "0"),
+    ("cpu.weight", "100"),
+    ("cpu.uclamp.min", "0.00"),
+    ("cpu.uclamp.max", "max"),
+];
 
 /// Record of changes that belong to no single group.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -180,7 +191,8 @@ impl RuntimeFolder {
         self.set_shared(shared)
     }
 
-    /// Undoes all shared changes once no group is left. Returns the failures.
+    /// Undoes all shared changes once no group is left. Returns the failures, and the controllers
+    /// that stay on because another program uses them.
     ///
     /// # Errors
     /// When the shared file cannot be read or written.
@@ -193,13 +205,23 @@ impl RuntimeFolder {
         }
         let mut problems = Vec::new();
         let mut refused = Vec::new();
+        let mut kept: Vec<PathBuf> = Vec::new();
         for path in std::mem::take(&mut shared.enabled).into_iter().rev() {
             let is_enabled = read_text(&path)
                 .is_ok_and(|text| text.split_whitespace().any(|name| name == "cpu"));
-            if is_enabled
-                && shared.is_the_same(&path)
-                && let Err(error) = write_text(&path, "-cpu")
-            {
+            let folder = path.parent().unwrap_or(&path);
+            // A controller that stays on needs those above it.
+            let is_needed = kept.iter().any(|it| it.starts_with(folder));
+            if !is_enabled || is_needed || !shared.is_the_same(&path) {
+                continue;
+            }
+            if let Some(value) = value_of_others(folder) {
+                problems.push(format!(
+                    "{}: leaves the cpu controller on, because another program has set {value}",
+                    name::text_of(&path)
+                ));
+                kept.push(path);
+            } else if let Err(error) = write_text(&path, "-cpu") {
                 problems.push(error.to_string());
                 refused.insert(0, path);
             }
@@ -208,6 +230,20 @@ impl RuntimeFolder {
         self.set_shared(shared)?;
         Ok(problems)
     }
+}
+
+/// Finds a value of a child cgroup that would be lost with the cpu controller. No group is left, so
+/// that another program has set it. Returns its file and text.
+fn value_of_others(folder: &Path) -> Option<String> {
+    let children = os::list(folder).unwrap_or_default().into_iter();
+    let mut children = children.filter(|found| found.is_folder);
+    children.find_map(|child| {
+        DEFAULTS.iter().find_map(|(file, default)| {
+            let path = child.path.join(file);
+            let text = read_text(&path).ok().filter(|text| text != default)?;
+            Some(format!("{} to `{text}`", name::text_of(&path)))
+        })
+    })
 }
 
 #[cfg(test)]
