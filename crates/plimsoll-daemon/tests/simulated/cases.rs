@@ -92,6 +92,12 @@ impl Rig {
         self.ask(Request::Reset { target }, None);
     }
 
+    fn end(&mut self, name: &str) {
+        let name = name.into();
+        let release = true;
+        self.ask(Request::End { name, release }, None);
+    }
+
     fn pass(&mut self, seconds: u64) {
         for _ in 0..seconds {
             simulated::with(|kernel| kernel.pass(Duration::from_secs(1)));
@@ -145,18 +151,38 @@ fn rate_ppm(pid: i32) -> Option<u64> {
 }
 
 #[test]
-fn a_set_that_is_refused_leaves_the_process_in_its_group() {
-    let mut rig = Rig::new();
-    rig.run("a", 5);
-    let answer = rig.set(5, r#"{"quota": "20ms/100ms", "burst": "50ms"}"#);
-    assert!(matches!(answer, Answer::Refused(_)), "{answer:?}");
-    assert_eq!((rate_ppm(5), &*place(5)), (PPM, "plimsoll/a"));
+fn a_process_in_a_group_of_another_name_is_refused_and_keeps_its_limit() {
+    for is_run in [true, false] {
+        let mut rig = Rig::new();
+        let (name, group) = match is_run {
+            true => ("a", "plimsoll/a"),
+            false => ("pid-5", "plimsoll/pid-5"),
+        };
+        match is_run {
+            true => rig.run(name, 5),
+            false => drop(rig.set(5, QUOTA)),
+        }
+        fork(5, 6);
+        for pid in if is_run { &[5, 6][..] } else { &[6] } {
+            let answer = rig.set(*pid, r#"{"quota": "90ms/100ms"}"#);
+            let expected =
+                format!("{pid}: is in group `{name}` already; change that: plimsoll set {name}");
+            assert_eq!(answer, Answer::Refused(expected));
+            assert_eq!((rate_ppm(*pid), &*place(*pid)), (PPM, group));
+        }
+        rig.ask(set(name, r#"{"quota": "10ms/100ms"}"#), None);
+        assert_eq!([rate_ppm(5), rate_ppm(6)], [Some(100_000); 2]);
+        if !is_run {
+            // The process itself has the group by its number.
+            rig.set(5, QUOTA);
+            assert_eq!([rate_ppm(5), rate_ppm(6)], [PPM; 2]);
+        }
+    }
 }
 
 #[test]
 fn a_process_that_is_set_takes_along_those_that_it_has_started_beside_it() {
     let mut rig = Rig::new();
-    rig.run("a", 5);
     fork(5, 6);
     rig.set(5, r#"{"quota": "30ms/100ms"}"#);
     assert_eq!([place(5), place(6)], ["plimsoll/pid-5"; 2]);
@@ -175,8 +201,11 @@ fn a_process_that_has_changed_its_group_goes_home_in_the_end() {
     let mut rig = Rig::new();
     rig.run("a", 5);
     fork(5, 6);
-    rig.set(5, QUOTA);
-    rig.reset("pid-5");
+    rig.run("b", 5);
+    assert_eq!([&*place(5), &*place(6)], ["plimsoll/b", "plimsoll/a"]);
+    rig.end("b");
+    assert_eq!([&*place(5), &*place(6)], ["s", "plimsoll/a"]);
+    rig.end("a");
     assert_eq!([place(5), place(6)], ["s"; 2]);
 }
 

@@ -27,6 +27,8 @@ impl Service {
             &Found::Process(process) => {
                 check_limitable(&set.target, process)?;
                 let Process { pid, start_time } = process;
+                let name = group_of(pid);
+                self.check_in_no_other(&set.target, pid, &name)?;
                 let home = cgroup_of(&self.hierarchy, pid);
                 let command = Command {
                     pid,
@@ -38,7 +40,6 @@ impl Service {
                     renamed_from: None,
                     members: Vec::new(),
                 };
-                let name = group_of(pid);
                 if set.choice.dry_run {
                     return self.planned(&name, &self.desired_of_command(&name, &command));
                 }

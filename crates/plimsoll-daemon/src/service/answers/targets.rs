@@ -4,12 +4,12 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use plimsoll_cgroupfs::name;
-use plimsoll_engine::own_groups;
+use plimsoll_engine::{EngineError, own_groups};
 
 use super::super::Service;
 use super::super::members::cgroup_of;
-use super::Refused;
 use super::handles::{Process, cgroup_of_handle, process_of};
+use super::{Refused, one_line};
 use crate::config::PROCESS_GROUP;
 
 pub(super) enum Found {
@@ -67,7 +67,8 @@ impl Service {
         let path = path.ok_or_else(no_such)?;
         let path = Path::new("/").join(path);
         if own_groups::is_own(&self.hierarchy, &path) {
-            return self.group_at(&path).ok_or_else(no_such);
+            let name = self.group_at(&path);
+            return name.map(Found::Command).ok_or_else(no_such);
         }
         let path = name::text_of(path);
         if path == "/" {
@@ -77,7 +78,7 @@ impl Service {
     }
 
     /// The own group whose cgroup is at, or above, a path.
-    fn group_at(&self, path: &Path) -> Option<Found> {
+    fn group_at(&self, path: &Path) -> Option<String> {
         let mut enforcer = self.enforcement.enforcer();
         let own = self.table.entries().filter(|(_, entry)| {
             let desired = entry.desired.as_ref();
@@ -87,8 +88,7 @@ impl Service {
             let shown = enforcer.stock().shown_path(name);
             shown.is_ok_and(|shown| path.starts_with(shown))
         };
-        let name = own.map(|(name, _)| name).find(is_at)?;
-        Some(Found::Command(name.clone()))
+        own.map(|(name, _)| name).find(is_at).cloned()
     }
 
     /// The names of a target in the group table.
@@ -107,11 +107,32 @@ impl Service {
             return Vec::new();
         };
         if own_groups::is_own(&self.hierarchy, &path) {
-            let found = self.group_at(&path);
-            return found.map_or_else(Vec::new, |found| self.names_of(&found));
+            return self.group_at(&path).into_iter().collect();
         }
         let above = path.ancestors().map(name::text_of);
         let names = above.filter(|path| self.table.get(path).is_some());
         names.take(1).collect()
+    }
+
+    /// Checks that a process is in no own group but the one of this name: in another, it would
+    /// leave that one's limits.
+    ///
+    /// # Errors
+    /// Names the other group.
+    pub(super) fn check_in_no_other(
+        &self,
+        target: &str,
+        pid: i32,
+        name: &str,
+    ) -> Result<(), Refused> {
+        let path = cgroup_of(&self.hierarchy, pid);
+        let path = path.filter(|path| own_groups::is_own(&self.hierarchy, path));
+        match path.and_then(|path| self.group_at(&path)) {
+            Some(other) if other != name => Err(one_line(EngineError::CgroupTaken {
+                target: target.into(),
+                name: other,
+            })),
+            _ => Ok(()),
+        }
     }
 }
