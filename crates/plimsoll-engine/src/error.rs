@@ -40,6 +40,12 @@ pub enum EngineError {
          their limits; limit the cgroup that holds them all instead"
     )]
     ThreadsApart { pid: i32, tid: i32, cgroup: String },
+    #[error(
+        "group `{name}`: this change moves its processes to new cgroups, and {cgroup}, which \
+         another program has made inside, would be lost with its limits; move its processes out \
+         and remove it first"
+    )]
+    InnerCgroup { name: String, cgroup: String },
     #[error("{target}: no such {what}")]
     NoTarget { target: String, what: &'static str },
     /// Failure of a control loop, of a journal that takes no more entries, or of an undo that a new

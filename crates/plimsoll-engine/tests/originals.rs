@@ -185,6 +185,45 @@ fn a_level_that_somebody_else_has_set_goes_into_the_next_group() {
 }
 
 #[test]
+fn cgroups_of_others_inside_of_a_group_outlive_a_change_that_would_build_it_anew() {
+    for (version, file, ours, value) in [
+        (Version::V1, "cpu.cfs_quota_us", "50000", "10000"),
+        (Version::V2, "cpu.max", "50000 100000", "10000 100000"),
+    ] {
+        let mut rig = Rig::on(version);
+        let inner = "plimsoll/job/in\u{e4}ner";
+        let limit = format!("{inner}/{file}");
+        rig.run("job", 5, r#"{"quota": "90ms/100ms"}"#);
+        simulated::with(|kernel| kernel.others_create(Path::new(inner)).unwrap());
+        others_write(&format!("{inner}/cgroup.procs"), "5");
+        if version == Version::V2 {
+            others_write("plimsoll/job/cgroup.subtree_control", "+cpu");
+        }
+        others_write(&limit, value);
+        let writes = || simulated::with(|kernel| kernel.nr_kernel_writes());
+        let before = writes();
+        for knobs in [
+            r#"{"quota": "90ms/100ms", "cap": "10%"}"#,
+            r#"{"quota": "90ms/100ms", "class": "batch"}"#,
+            r#"{"quota": "90ms/100ms", "cap": "10%", "per-task": true}"#,
+        ] {
+            let refused = rig.enforcer().put(&own(5, knobs)).unwrap_err().to_string();
+            assert!(refused.contains(&format!(" /{inner}, ")), "{refused}");
+            assert_eq!(writes(), before, "{knobs}");
+        }
+        // Values alone change in place.
+        let in_place = r#"{"quota": "50ms/100ms", "nice": "5"}"#;
+        rig.enforcer().put(&own(5, in_place)).unwrap();
+        assert_eq!(text(&format!("plimsoll/job/{file}")), weight(ours));
+        assert_eq!((text(&limit), nice([5])), (weight(value), [5]));
+        assert_eq!(place_of(5), Path::new(inner));
+        rig.remove("job");
+        assert_eq!((place_of(5), nice([5])), (PathBuf::from("s"), [0]));
+        rig.stop();
+    }
+}
+
+#[test]
 fn an_orphan_has_the_level_of_its_groups_first_process() {
     let mut rig = Rig::new();
     others_start(8, "s", 3);

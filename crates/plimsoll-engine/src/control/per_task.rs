@@ -4,7 +4,9 @@
 //! On v2 the leaves are threaded, so that threads of one process can have separate leaves.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::io::ErrorKind;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use plimsoll_cgroupfs::{CpuGroup, Version};
@@ -20,6 +22,16 @@ pub(crate) const INTERVAL: Duration = Duration::from_millis(10);
 const LEAVES_MAX: usize = 4096;
 /// Weight of a leaf within its soft cap.
 const LEAF_WEIGHT: u32 = 100;
+
+/// Beginning of the name of a leaf, before the number of its task.
+const LEAF_PREFIX: &str = "task-";
+
+/// Returns whether a cgroup has the name of a task's leaf.
+pub(crate) fn is_leaf(path: &Path) -> bool {
+    let name = path.file_name().and_then(OsStr::to_str);
+    let number = name.and_then(|name| name.strip_prefix(LEAF_PREFIX));
+    number.is_some_and(|number| number.parse::<i32>().is_ok())
+}
 
 /// Cgroup of one task.
 #[derive(Debug)]
@@ -108,7 +120,7 @@ impl PerTaskCaps {
     }
 
     fn adopt(&mut self, tid: i32, now: Instant) -> Result<()> {
-        let leaf = self.group.child(format!("task-{tid}"));
+        let leaf = self.group.child(format!("{LEAF_PREFIX}{tid}"));
         leaf.create()?;
         if leaf.hierarchy().version() == Version::V2 {
             leaf.make_threaded()?;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_cgroupfs::{CpuGroup, CpuStat, Version, os};
+use plimsoll_cgroupfs::{CpuGroup, CpuStat, Version, name, os};
 
 use self::members::Before;
 use super::common::{Common, Context, OnMade};
@@ -16,6 +16,7 @@ use crate::cgroup::audit::external_changes;
 use crate::cgroup::bandwidth::least_bandwidth;
 use crate::cgroup::change::Change;
 use crate::cgroup::place::{check_enabling, enable_for_children, explained};
+use crate::control::per_task;
 use crate::error::{EngineError, Result};
 use crate::group_policy::GroupPolicy;
 use crate::journal::{Entry, OwnRestore};
@@ -134,6 +135,7 @@ impl Own {
         let generation = own.map_or(0, OwnRestore::next_generation);
         let (in_place, anew) = (layout(common.layout.generation), layout(generation));
         if !self.can_stay(common, knobs, &in_place) {
+            check_without_others(common)?;
             let old_knobs = std::mem::replace(&mut common.knobs, knobs.clone());
             let rebuilt = self.rebuild(common, anew, context, on_made);
             let changed = self.renice(&old_knobs, common, rebuilt, context);
@@ -272,6 +274,41 @@ impl Own {
         let mut tops = self.behind.iter().map(|layout| &layout.top);
         tops.any(|top| top.all_processes().is_ok_and(|pids| !pids.is_empty()))
     }
+}
+
+/// Checks that other programs have made no cgroup inside of a group that is about to be built anew:
+/// its processes would leave it, and its limits would go with it.
+fn check_without_others(common: &Common) -> Result<()> {
+    match cgroup_of_others(common, &common.layout.top)? {
+        Some(inner) => Err(EngineError::InnerCgroup {
+            name: common.name.as_ref().into(),
+            cgroup: name::shown(inner.path()),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Finds a cgroup of other programs inside of one of the group's.
+fn cgroup_of_others(common: &Common, group: &CpuGroup) -> Result<Option<CpuGroup>> {
+    let layout = &common.layout;
+    let ours = layout.groups();
+    let children = match group.children() {
+        Err(error) if error.is_gone() => Vec::new(),
+        children => children?,
+    };
+    for child in children {
+        let is_layer = ours.iter().any(|our| our.path() == child.path());
+        let is_of_task = common.knobs.per_task
+            && group.path() == layout.leaf.path()
+            && per_task::is_leaf(child.path());
+        if !is_layer && !is_of_task {
+            return Ok(Some(child));
+        }
+        if let Some(found) = cgroup_of_others(common, &child)? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
 }
 
 /// Notes that a layout of the group is gone.
