@@ -239,6 +239,21 @@ impl CpuGroup {
         Ok(!self.all_processes()?.is_empty())
     }
 
+    /// v2: returns the cgroup, this one or one above, that keeps its processes frozen. A process
+    /// that leaves it thaws (`cgroup_freezer_migrate_task` in kernel/cgroup/freezer.c).
+    #[must_use]
+    pub fn frozen_by(&self) -> Option<Self> {
+        let says = |group: &Self, file: &str, wanted: &str| {
+            let text = files::read_text(&group.cpu_file(file));
+            text.is_ok_and(|text| text.lines().any(|line| line == wanted))
+        };
+        let mut places = std::iter::successors(Some(self.clone()), Self::parent);
+        // The one above may be outside of this cgroup namespace.
+        let is_frozen = || says(self, "cgroup.events", "frozen 1");
+        let found = places.find(|group| says(group, "cgroup.freeze", "1"));
+        found.or_else(|| is_frozen().then(|| self.clone()))
+    }
+
     /// Lists the processes of this cgroup and of all below it.
     pub fn all_processes(&self) -> Result<Vec<i32>> {
         let mut pids = match self.processes() {

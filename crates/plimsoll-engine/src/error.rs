@@ -46,6 +46,16 @@ pub enum EngineError {
          and remove it first"
     )]
     InnerCgroup { name: String, cgroup: String },
+    #[error(
+        "{pid}: is frozen in {cgroup}, and would thaw in another cgroup; thaw it first, or set \
+         limits on the cgroup {cgroup}"
+    )]
+    Frozen { pid: i32, cgroup: String },
+    #[error(
+        "group `{name}`: is frozen in {cgroup}, and this change moves its processes to new \
+         cgroups, where they would thaw; thaw it first"
+    )]
+    GroupFrozen { name: String, cgroup: String },
     #[error("{target}: no such {what}")]
     NoTarget { target: String, what: &'static str },
     /// Failure of a control loop, of a journal that takes no more entries, or of an undo that a new

@@ -224,6 +224,47 @@ fn cgroups_of_others_inside_of_a_group_outlive_a_change_that_would_build_it_anew
 }
 
 #[test]
+fn a_frozen_process_is_not_thawed_by_a_move() {
+    // Its own cgroup, and one above it.
+    for (frozen, at) in [("s", "s"), ("d", "d/e")] {
+        let mut rig = Rig::new();
+        simulated::with(|kernel| kernel.others_create(Path::new("d/e")).unwrap());
+        others_start(7, at, 0);
+        others_write(&format!("{frozen}/cgroup.freeze"), "1");
+        let refused = rig.enforcer().put(&own(7, r#"{"cap": "10%"}"#));
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.starts_with("7: is frozen in /"), "{refused}");
+        assert!(refused.ends_with(&format!("on the cgroup /{frozen}")));
+        assert_eq!(place_of(7), Path::new(at));
+        others_write(&format!("{frozen}/cgroup.freeze"), "0");
+        rig.enforcer().put(&own(7, r#"{"cap": "10%"}"#)).unwrap();
+        assert_eq!(place_of(7), Path::new("plimsoll/job"));
+        rig.stop();
+    }
+}
+
+#[test]
+fn a_frozen_group_is_changed_in_place_or_not_at_all() {
+    for frozen in ["plimsoll/job", "plimsoll"] {
+        let mut rig = Rig::new();
+        rig.run("job", 5, r#"{"quota": "90ms/100ms"}"#);
+        others_write(&format!("{frozen}/cgroup.freeze"), "1");
+        let writes = || simulated::with(|kernel| kernel.nr_kernel_writes());
+        let before = writes();
+        let anew = own(5, r#"{"class": "batch"}"#);
+        let refused = rig.enforcer().put(&anew).unwrap_err().to_string();
+        let start = format!("group `job`: is frozen in /{frozen}, ");
+        assert!(refused.starts_with(&start), "{refused}");
+        assert_eq!(writes(), before);
+        rig.run("job", 5, r#"{"quota": "50ms/100ms"}"#);
+        assert_eq!(text("plimsoll/job/cpu.max"), weight("50000 100000"));
+        others_write(&format!("{frozen}/cgroup.freeze"), "0");
+        rig.enforcer().put(&anew).unwrap();
+        rig.stop();
+    }
+}
+
+#[test]
 fn an_orphan_has_the_level_of_its_groups_first_process() {
     let mut rig = Rig::new();
     others_start(8, "s", 3);

@@ -31,6 +31,8 @@ struct Cgroup {
     inode: u64,
     /// v2: its children have the cpu controller.
     gives_cpu: bool,
+    /// v2: its processes, and those below it, are frozen.
+    freezes: bool,
     /// Settings; `None`: the cpu controller is disabled.
     cpu: Option<Cpu>,
     /// CPU time used in the cgroup and below it.
@@ -64,6 +66,7 @@ impl Cgroups {
         let root = Cgroup {
             inode: 1,
             gives_cpu: false,
+            freezes: false,
             // The root of v2 has no knobs.
             cpu: (version == Version::V1).then(|| new.fresh_cpu()),
             usage_usec: 0,
@@ -137,6 +140,12 @@ impl Cgroups {
         cpus.any(|cpu| cpu.is_idle)
     }
 
+    /// v2: returns whether the processes of a cgroup are frozen.
+    fn is_frozen(&self, path: &Path) -> bool {
+        let mut above = path.ancestors().filter_map(|above| self.all.get(above));
+        above.any(|cgroup| cgroup.freezes)
+    }
+
     fn children<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = &'a PathBuf> {
         let below = self.all.keys();
         below.filter(move |below| below.parent() == Some(path))
@@ -152,6 +161,7 @@ impl Cgroups {
         let new = Cgroup {
             inode: self.nr_created,
             gives_cpu: false,
+            freezes: false,
             cpu: has_cpu.then(|| self.fresh_cpu()),
             usage_usec: 0,
         };
@@ -247,7 +257,11 @@ impl Cgroups {
             }
             ("cgroup.events", true) => {
                 let populated = u8::from(tasks.is_used_below(folder));
-                Some(format!("populated {populated}\nfrozen 0\n"))
+                let frozen = u8::from(self.is_frozen(folder));
+                Some(format!("populated {populated}\nfrozen {frozen}\n"))
+            }
+            ("cgroup.freeze", true) if folder != Path::new("") => {
+                Some(u8::from(cgroup.freezes).to_string())
             }
             ("cpu.stat", true) => Some(format!("usage_usec {}\n", cgroup.usage_usec)),
             ("cpuacct.usage", false) => Some((cgroup.usage_usec * 1_000).to_string()),
@@ -292,6 +306,11 @@ impl Cgroups {
                     return Err(error(libc::EBUSY));
                 }
                 tasks.move_to(pid, folder)
+            }
+            "cgroup.freeze" => {
+                let cgroup = self.all.get_mut(folder).ok_or(error(libc::ENOENT))?;
+                cgroup.freezes = number(text)? == 1;
+                Ok(())
             }
             "cgroup.subtree_control" => self.give_cpu(folder, text, tasks),
             _ => self.write_cpu(folder, file, text),

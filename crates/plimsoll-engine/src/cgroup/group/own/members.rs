@@ -4,8 +4,9 @@
 //! process that comes from another group leaves that one's level behind.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use plimsoll_cgroupfs::{CgroupError, Hierarchy, name};
+use plimsoll_cgroupfs::{CgroupError, CpuGroup, Hierarchy, name};
 
 use super::{Common, Context, Layout};
 use crate::cgroup::group::level::Level;
@@ -129,6 +130,7 @@ pub(super) fn take_in(common: &Common, process: TaskId, context: &mut Context) -
         return Ok(());
     }
     check_together(hierarchy, pid, &from)?;
+    check_thawed(hierarchy, pid)?;
     let levels = levels_of(pid, context)?;
     let home = home_of(pid, context)?;
     context.journal.record(&[Entry::Move {
@@ -163,6 +165,18 @@ fn check_together(hierarchy: &Hierarchy, pid: i32, from: &[PathBuf]) -> Result<(
         }
     }
     Ok(())
+}
+
+/// Checks that a move does not thaw a process.
+fn check_thawed(hierarchy: &Arc<Hierarchy>, pid: i32) -> Result<()> {
+    let place = CpuGroup::at(hierarchy, hierarchy.cgroup_of(pid)?);
+    match place.frozen_by() {
+        Some(frozen) => Err(EngineError::Frozen {
+            pid,
+            cgroup: name::shown(frozen.path()),
+        }),
+        None => Ok(()),
+    }
 }
 
 /// Explains why a process cannot enter: a kernel with groups of real-time tasks lets none into a

@@ -135,7 +135,7 @@ impl Own {
         let generation = own.map_or(0, OwnRestore::next_generation);
         let (in_place, anew) = (layout(common.layout.generation), layout(generation));
         if !self.can_stay(common, knobs, &in_place) {
-            check_without_others(common)?;
+            check_movable(common)?;
             let old_knobs = std::mem::replace(&mut common.knobs, knobs.clone());
             let rebuilt = self.rebuild(common, anew, context, on_made);
             let changed = self.renice(&old_knobs, common, rebuilt, context);
@@ -276,13 +276,20 @@ impl Own {
     }
 }
 
-/// Checks that other programs have made no cgroup inside of a group that is about to be built anew:
-/// its processes would leave it, and its limits would go with it.
-fn check_without_others(common: &Common) -> Result<()> {
-    match cgroup_of_others(common, &common.layout.top)? {
-        Some(inner) => Err(EngineError::InnerCgroup {
-            name: common.name.as_ref().into(),
+/// Checks that the processes of a group can move to other cgroups without harm: they would thaw,
+/// or leave cgroups that other programs have made inside, which would go with their limits.
+fn check_movable(common: &Common) -> Result<()> {
+    let (layout, called) = (&common.layout, || String::from(&*common.name));
+    if let Some(inner) = cgroup_of_others(common, &layout.top)? {
+        return Err(EngineError::InnerCgroup {
+            name: called(),
             cgroup: name::shown(inner.path()),
+        });
+    }
+    match layout.leaf.frozen_by() {
+        Some(frozen) => Err(EngineError::GroupFrozen {
+            name: called(),
+            cgroup: name::shown(frozen.path()),
         }),
         None => Ok(()),
     }
