@@ -93,17 +93,11 @@ pub(crate) fn folders_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
 /// Lists the threads of the cgroup at `folder`, of either version, and of all below it. A vanished
 /// cgroup has none.
 pub fn threads_below(folder: &Path) -> Vec<i32> {
-    threads_in_files(folder, &["cgroup.threads", "tasks"])
-}
-
-/// Lists these threads by the first of `names` that is a file of the cgroup.
-pub(crate) fn threads_in_files(folder: &Path, names: &[&str]) -> Vec<i32> {
-    let own = names
-        .iter()
-        .find_map(|name| read_ids(&folder.join(name)).ok());
+    let mut names = ["cgroup.threads", "tasks"].iter();
+    let own = names.find_map(|name| read_ids(&folder.join(name)).ok());
     let mut tids = own.unwrap_or_default();
     for below in folders_in(folder).unwrap_or_default() {
-        tids.extend(threads_in_files(&below, names));
+        tids.extend(threads_below(&below));
     }
     tids
 }

@@ -8,6 +8,7 @@ use crate::error::{CgroupError, Result};
 use crate::files;
 use crate::hierarchy::Hierarchy;
 use crate::os;
+use crate::proc;
 use crate::stat::{self, CpuStat};
 use crate::version::Version;
 
@@ -214,10 +215,17 @@ impl CpuGroup {
         files::read_ids(&self.cpu_file(threads_file(self.version())))
     }
 
-    /// Lists the threads, with those of all cgroups below. A vanished cgroup has none.
-    #[must_use]
-    pub fn all_threads(&self) -> Vec<i32> {
-        files::threads_in_files(&self.cpu_file(""), &[threads_file(self.version())])
+    /// Lists the threads, with those of all cgroups below.
+    pub fn all_threads(&self) -> Result<Vec<i32>> {
+        let mut tids = self.threads()?;
+        for child in self.children()? {
+            match child.all_threads() {
+                Ok(more) => tids.extend(more),
+                Err(error) if error.is_gone() => (),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(tids)
     }
 
     /// v2: makes the cgroup threaded, so that it takes single threads of processes above it.
@@ -254,25 +262,34 @@ impl CpuGroup {
         found.or_else(|| is_frozen().then(|| self.clone()))
     }
 
-    /// Lists the processes of this cgroup and of all below it.
+    /// Lists the processes of this cgroup and of all below it. Those of a threaded cgroup are the
+    /// ones with threads there.
     pub fn all_processes(&self) -> Result<Vec<i32>> {
-        let mut pids = match self.processes() {
-            // A threaded v2 cgroup lists no processes; its threads belong to processes of the
-            // domain above.
-            Err(error) if error.os_error() == Some(libc::EOPNOTSUPP) => Vec::new(),
-            other => other?,
+        let mut pids = match self.listed_processes()? {
+            Some(pids) => pids,
+            None => proc::processes_of(&self.all_threads()?),
         };
-        for child in self.children()? {
-            match child.all_processes() {
-                Ok(more) => pids.extend(more),
-                Err(error) if error.is_gone() => (),
-                Err(error) => return Err(error),
-            }
-        }
         // v1 lists a process in every cgroup in which it has a thread.
         pids.sort_unstable();
         pids.dedup();
         Ok(pids)
+    }
+
+    /// Lists the processes that the kernel lists for this cgroup and for all below it. `None`: it
+    /// is threaded, as all below it are, and the domain above lists their processes.
+    fn listed_processes(&self) -> Result<Option<Vec<i32>>> {
+        let mut pids = match self.processes() {
+            Err(error) if error.os_error() == Some(libc::EOPNOTSUPP) => return Ok(None),
+            other => other?,
+        };
+        for child in self.children()? {
+            match child.listed_processes() {
+                Ok(more) => pids.extend(more.into_iter().flatten()),
+                Err(error) if error.is_gone() => (),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Some(pids))
     }
 
     /// Lists the cgroups directly below.
@@ -542,6 +559,7 @@ mod tests {
                 gone.processes().err(),
                 gone.all_processes().err(),
                 gone.threads().err(),
+                gone.all_threads().err(),
                 gone.is_populated().err(),
                 gone.usage_ns().err(),
                 gone.usage_usec().err(),

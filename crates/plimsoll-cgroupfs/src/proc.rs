@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::stat::makedev;
 
+use crate::files::read_text;
 use crate::os;
 use crate::version::Version;
 
@@ -36,6 +37,16 @@ impl Mount {
     pub fn has(&self, controller: &str) -> bool {
         self.version == Version::V1 && self.options.iter().any(|o| o == controller.as_bytes())
     }
+}
+
+/// Lists the processes that have these threads. Those that have ended are left out.
+pub(crate) fn processes_of(tids: &[i32]) -> Vec<i32> {
+    let process_of = |tid: &i32| {
+        let text = read_text(Path::new(&format!("/proc/{tid}/status"))).ok()?;
+        let pid = text.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
+        pid.trim().parse().ok()
+    };
+    tids.iter().filter_map(process_of).collect()
 }
 
 /// Lists the cgroup file systems that this process sees.

@@ -201,7 +201,7 @@ impl CgroupEnforcer {
             return Ok(None);
         }
         let half_life = knobs.half_life.unwrap_or_default();
-        let tids = group.cgroup().all_threads();
+        let tids = group.cgroup().all_threads()?;
         let rates = self.task_meter.measure(name, &tids, half_life);
         Ok(Some(rates.with_background(|tid| group.is_background(tid))))
     }

@@ -107,7 +107,7 @@ fn members_are_found_where_they_were_moved() {
     let mut all = host.base().all_processes().unwrap();
     all.retain(|other| *other == pid);
     assert_eq!(all, [pid]);
-    assert_eq!(host.base().all_threads(), [pid]);
+    assert_eq!(host.base().all_threads().unwrap(), [pid]);
     sleeper.stop();
     wait_until("it is empty", || !second.is_populated().unwrap());
     // The process has ended.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use crate::common::{Host, Running, is_alive, wait_until};
 use crate::foreign::{policy, start};
+use crate::rig::shown;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
@@ -219,6 +220,44 @@ fn children_in_a_foreign_cgroup_do_not_keep_its_nice_level() {
         let policy = policy(&group, r#"{"nice": "7"}"#);
         levels_at_the_end(&mut enforcer, &policy, &parent, end);
     }
+}
+
+#[test]
+fn only_the_threads_of_a_cgroup_have_its_nice_level() {
+    let mut host = Host::new();
+    let vm = host.group("vm");
+    let process = host.start_load_in(&vm, "burn --threads 2 --duration 600s");
+    wait_until("it has its threads", || vm.threads().unwrap().len() >= 3);
+    let emulator = vm.child("em");
+    emulator.create().unwrap();
+    if host.is_v2() {
+        emulator.make_threaded().unwrap();
+        vm.enable_children().unwrap();
+    }
+    let threads = vm.threads().unwrap();
+    let is_other = |tid: &&i32| **tid != process.pid();
+    let thread = *threads.iter().find(is_other).unwrap();
+    emulator.add_thread(thread).unwrap();
+    let others: Vec<i32> = threads.into_iter().filter(|tid| *tid != thread).collect();
+    let target = shown(&emulator);
+    for is_removed in [true, false] {
+        let mut enforcer = start(&host);
+        for json in [r#"{"nice": "5"}"#, r#"{"nice": "6"}"#] {
+            enforcer.put(&policy(&emulator, json)).unwrap();
+        }
+        assert_eq!(levels(&[thread]), [6]);
+        assert_eq!(levels(&others), vec![own(); others.len()]);
+        assert_eq!(enforcer.sample(&target, false).unwrap().processes, 1);
+        match is_removed {
+            true => drop(enforcer.remove(&target).unwrap()),
+            false => assert_eq!(enforcer.undo().problems, [""; 0]),
+        }
+        assert_eq!(levels(&[thread]), [own()], "{is_removed}");
+    }
+    let shown = host.run(["show", &target, "--json"]).good().json();
+    assert_eq!(shown["cgroup"]["processes"], 1);
+    process.kill_hard();
+    crate::rig::remove_group(&emulator);
 }
 
 #[test]

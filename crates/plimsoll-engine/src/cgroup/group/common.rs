@@ -62,7 +62,7 @@ pub fn cannot_yield(knobs: &Knobs, is_foreign: bool, version: Version) -> Option
 }
 
 pub(super) fn nr_real_time(layout: &Layout) -> u64 {
-    tasks::nr_real_time(&layout.top.all_threads())
+    tasks::nr_real_time(&layout.top.all_threads().unwrap_or_default())
 }
 
 /// State of a group that does not depend on its origin.

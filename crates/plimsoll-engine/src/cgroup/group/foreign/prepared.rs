@@ -82,8 +82,8 @@ impl Prepared {
         let has_inside = inside.any(|(it, _)| *it != path);
         let mut known = Levels::new(restores);
         let (mut olds, mut all) = (Vec::new(), Vec::new());
-        let processes = self.group.all_processes()?;
-        for tid in processes.into_iter().flat_map(tasks::threads) {
+        // A process may have threads elsewhere, which are none of this cgroup's.
+        for tid in self.group.all_threads()? {
             let Some((task, now)) = tasks::with_nice(tid)? else {
                 continue;
             };

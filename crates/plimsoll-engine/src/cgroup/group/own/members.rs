@@ -227,9 +227,7 @@ pub(super) fn renice_all(common: &Common, context: &mut Context) -> Result<()> {
         return reset_nice(common, context);
     };
     let layout = &common.layout;
-    let processes = layout.top.all_processes()?.into_iter();
-    let tids = processes.flat_map(tasks::threads);
-    let levels = read_levels(tids, &layout.top.cpu_file(""), context)?;
+    let levels = read_levels(layout.top.all_threads()?, &layout.top.cpu_file(""), context)?;
     record_nice(common, layout, context)?;
     for level in &levels {
         renice(layout, level, new.nice, context)?;
