@@ -399,3 +399,30 @@ fn what_holds_limits_of_an_earlier_owner_stays_until_all_groups_are_in_force() {
     assert_eq!(is_limited.as_deref(), Some("20000 100000"));
     assert!(is_over());
 }
+
+#[test]
+fn a_cgroup_that_a_process_above_it_has_made_useless_is_shown_as_not_in_force() {
+    let mut rig = Rig::new();
+    simulated::with(|kernel| kernel.others_create(Path::new("d/job1"))).unwrap();
+    rig.start(Some(
+        "version = 1\n[[group]]\nname = \"jobs\"\nmatch = { cgroup = \"/d/*\" }\nquota = \"20ms/100ms\"\n",
+    ));
+    let problem = |rig: &mut Rig| {
+        let target = Some("/d/job1".to_owned());
+        let details = false;
+        match rig.ask(Request::Show { target, details }, None) {
+            Answer::State(state) => state.groups[0].problem.clone(),
+            answer => panic!("{answer:?}"),
+        }
+    };
+    assert_eq!(problem(&mut rig), None);
+    // The kernel takes it, because no cgroup inside has any.
+    others_move(5, "d");
+    let shown = problem(&mut rig).unwrap();
+    let is_named = |part: &str| shown.contains(part);
+    assert!(is_named("is not in force") && is_named("/d holds process 5 itself"));
+    others_move(5, "s");
+    assert_eq!(problem(&mut rig), None);
+    others_move(5, "d/job1");
+    assert_eq!((problem(&mut rig), rate_ppm(5)), (None, PPM));
+}

@@ -111,6 +111,30 @@ fn harmed(parent: &CpuGroup, pid: Option<i32>) -> EngineError {
     .into()
 }
 
+/// Explains why a v2 cgroup takes no processes any more, so that its knobs hold for none: where the
+/// cgroups in a cgroup have the controller and are empty, the kernel lets a process into that one,
+/// and makes it the root of a threaded subtree. `None`: the cgroup takes some.
+pub(super) fn unusable(group: &CpuGroup) -> Option<String> {
+    let is = |group: &CpuGroup, kind| group.kind().is_ok_and(|found| found == Some(kind));
+    if !is(group, Kind::Invalid) {
+        return None;
+    }
+    let mut above = std::iter::successors(group.parent(), CpuGroup::parent);
+    let root = above.find(|above| is(above, Kind::ThreadRoot));
+    let first = |root: &CpuGroup| root.processes().ok()?.first().copied();
+    let reason = root.and_then(|root| {
+        let (shown, pid) = (name::shown(root.path()), first(&root)?);
+        Some(format!(
+            ", because {shown} holds process {pid} itself; move the processes of {shown} into a \
+             cgroup of their own in it"
+        ))
+    });
+    Some(format!(
+        "is not in force: the cgroup takes no processes (`domain invalid` in its cgroup.type){}",
+        reason.unwrap_or_default()
+    ))
+}
+
 /// Turns the kernel's refusal of knobs into an error that, on v1, names the cgroup in the way, if
 /// there is one.
 pub(super) fn explained(group: &CpuGroup, knobs: &Knobs, error: EngineError) -> EngineError {

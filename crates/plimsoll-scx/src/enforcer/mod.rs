@@ -443,7 +443,7 @@ impl Enforcer for SchedExtEnforcer {
             sample.headroom = self.headroom();
         }
         sample.scheduler = self.scheduler();
-        sample.problem = scheduled.problem();
+        sample.problem = sample.problem.or_else(|| scheduled.problem());
         if with_tasks && scheduled.knobs.has_cap() {
             sample.task_rates = self.task_rates(name)?;
         }

@@ -18,6 +18,7 @@ use layout::Layer;
 use own::{Carried, Own};
 use plimsoll_cgroupfs::{CpuGroup, CpuStat, WEIGHT_DEFAULT};
 
+use super::place;
 use crate::error::{EngineError, Result};
 use crate::knobs::Knobs;
 use crate::sample::Sample;
@@ -175,9 +176,11 @@ impl Group {
             let stat = layout.layer(layer).map(CpuGroup::stat).transpose();
             stat.map(|stat| stat.map(|stat| stat.plus(before)))
         };
+        let processes = self.nr_processes()?;
+        let unusable = || place::unusable(self.cgroup());
         Ok(Sample {
             usage_usec: self.usage_usec()?,
-            processes: self.nr_processes()? as u64,
+            processes: processes as u64,
             real_time: common::nr_real_time(layout),
             quota: stat(Layer::Quota, &carried.quota)?,
             cap: stat(Layer::Cap, &carried.cap)?,
@@ -187,6 +190,7 @@ impl Group {
                 .layer(Layer::Headroom)
                 .and_then(|_| context.headroom.sample()),
             foreign_changes: external_changes.clone(),
+            problem: (processes == 0).then(unusable).flatten(),
             ..Sample::default()
         })
     }
