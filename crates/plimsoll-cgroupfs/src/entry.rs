@@ -17,6 +17,8 @@ pub struct Found {
     pub nr_links: u64,
     /// Owner.
     pub uid: u32,
+    /// Permissions, as of `chmod`.
+    pub mode: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

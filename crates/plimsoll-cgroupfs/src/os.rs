@@ -72,6 +72,7 @@ fn found_of(found: &fs::Metadata) -> Found {
         inode: found.ino(),
         nr_links: found.nlink(),
         uid: found.uid(),
+        mode: found.mode() & 0o7777,
     }
 }
 

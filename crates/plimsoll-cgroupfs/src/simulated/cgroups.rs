@@ -194,6 +194,7 @@ impl Cgroups {
             inode: cgroup.inode,
             nr_links: 2 + self.children(below).count() as u64,
             uid: 0,
+            mode: if is_folder { 0o755 } else { 0o644 },
         })
     }
 

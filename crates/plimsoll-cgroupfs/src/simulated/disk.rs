@@ -164,6 +164,7 @@ fn found(is_folder: bool, inode: u64) -> Found {
         inode,
         nr_links: 1,
         uid: nix::unistd::geteuid().as_raw(),
+        mode: if is_folder { 0o700 } else { 0o600 },
     }
 }
 

@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use plimsoll_cgroupfs::os::{self, Access, File};
+use plimsoll_cgroupfs::os::{self, Access, File, Found};
 use serde::Serialize;
 
 use crate::error::{EngineError, Result};
@@ -67,25 +67,41 @@ impl RuntimeFolder {
     /// Creates the folder, for this user alone.
     ///
     /// # Errors
-    /// When the folder cannot be created, or belongs to another user.
+    /// When the folder cannot be created, belongs to another user, or can be written to by others,
+    /// who could replace its files.
     pub fn create(&self) -> Result<()> {
         os::create_private_folders(&self.path).map_err(|e| self.failed(e))?;
-        let found = os::look_at_link(&self.path).map_err(|e| self.failed(e))?;
-        if !found.is_folder || found.uid != nix::unistd::geteuid().as_raw() {
-            let problem = "it is not a folder of this user; set XDG_RUNTIME_DIR";
-            return Err(self.failed(io::Error::new(io::ErrorKind::PermissionDenied, problem)));
-        }
-        Ok(())
+        let found = self.look()?;
+        let problem = if !found.is_folder || found.uid != nix::unistd::geteuid().as_raw() {
+            "it is not a folder of this user"
+        } else if found.mode & 0o022 != 0 {
+            "other users may write to it"
+        } else {
+            return Ok(());
+        };
+        Err(EngineError::RuntimeFolder {
+            path: self.path.clone(),
+            problem,
+        })
     }
 
-    /// Allows all users to open files in the folder by name, as clients of a daemon's socket must.
-    /// Other users cannot list it, and all other files in it are private to its user.
+    /// Allows all users to open files in a private folder by name, as clients of a daemon's socket
+    /// must. They cannot list it, and all other files in it are private to its user. A folder that
+    /// others may enter already keeps its mode.
     ///
     /// # Errors
     /// When the folder does not exist or belongs to another user.
     pub fn open_to_clients(&self) -> Result<()> {
-        let permissions = fs::Permissions::from_mode(0o711);
+        let mode = self.look()?.mode;
+        if mode & 0o077 != 0 {
+            return Ok(());
+        }
+        let permissions = fs::Permissions::from_mode(mode | 0o011);
         fs::set_permissions(&self.path, permissions).map_err(|e| self.failed(e))
+    }
+
+    fn look(&self) -> Result<Found> {
+        os::look_at_link(&self.path).map_err(|e| self.failed(e))
     }
 }
 
@@ -151,6 +167,10 @@ fn replace(path: &Path, temporary: &Path, text: &str, sync: bool) -> io::Result<
 mod tests {
     use super::*;
 
+    fn set_mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
     fn mode(path: &Path) -> u32 {
         fs::metadata(path).unwrap().permissions().mode() & 0o777
     }
@@ -170,5 +190,34 @@ mod tests {
         runtime.create().unwrap();
         assert_eq!(mode(runtime.path()), 0o711);
         assert_eq!(mode(&runtime.shared_file()), 0o600);
+    }
+
+    #[test]
+    fn a_folder_that_others_may_write_to_is_refused_and_keeps_its_mode() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = RuntimeFolder::at(folder.path());
+        for of_others in [0o777, 0o770, 0o702] {
+            set_mode(folder.path(), of_others);
+            let refusal = runtime.create().unwrap_err().to_string();
+            let expected = format!(
+                "{}: cannot be the runtime folder: other users may write to it; allowed: a folder \
+                 of this user that no other user may write to",
+                folder.path().display()
+            );
+            assert_eq!(refusal, expected);
+            assert_eq!(mode(folder.path()), of_others);
+        }
+    }
+
+    #[test]
+    fn a_folder_that_others_may_read_keeps_its_mode() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = RuntimeFolder::at(folder.path());
+        for found in [0o711, 0o755, 0o750] {
+            set_mode(folder.path(), found);
+            runtime.create().unwrap();
+            runtime.open_to_clients().unwrap();
+            assert_eq!(mode(folder.path()), found);
+        }
     }
 }

@@ -15,7 +15,7 @@ pub mod wait;
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, File};
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -595,13 +595,16 @@ pub fn end_owner(pid: i32) {
     wait_until("the owner has ended", || !is_alive(pid));
 }
 
-/// A folder in memory, like `/run`, if there is one, because journals are synced.
+/// A folder in memory, like `/run`, if there is one, because journals are synced. It is private,
+/// as an owner would make it.
 fn memory_folder() -> TempDir {
+    let mut folder = tempfile::Builder::new();
+    folder.permissions(fs::Permissions::from_mode(0o700));
     let memory = Path::new("/dev/shm");
     if memory.is_dir() {
-        tempfile::tempdir_in(memory).unwrap()
+        folder.tempdir_in(memory).unwrap()
     } else {
-        tempfile::tempdir().unwrap()
+        folder.tempdir().unwrap()
     }
 }
 
