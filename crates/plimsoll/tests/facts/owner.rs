@@ -212,6 +212,8 @@ fn an_owner_that_is_stopped_is_named() {
         "set job --quota 20ms/100ms",
         "set job --reset",
         "show job",
+        "show",
+        "show --json",
         "restore",
         "daemon",
     ];
@@ -220,6 +222,7 @@ fn an_owner_that_is_stopped_is_named() {
         let finished = running.finish();
         assert_eq!(finished.code(), 125, "{words}: {finished:?}");
         assert!(finished.one_line().contains(&told), "{words}: {finished:?}");
+        assert_eq!(finished.stdout, "", "{words}");
     }
     assert_eq!(bandwidth_us(&host.normal("job")).0, 30_000);
     send(owner, Signal::SIGCONT);

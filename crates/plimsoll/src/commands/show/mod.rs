@@ -132,6 +132,7 @@ fn served_target(hierarchy: &Hierarchy, target: &str) -> Result<Option<Vec<Serve
 fn show_all(as_json: bool) -> Result<()> {
     let mut all = Vec::new();
     let mut daemon = None;
+    let mut unanswered = None;
     for mut owner in Owner::all()? {
         // Other owners are shown even if one does not answer.
         match owner.show(None) {
@@ -141,13 +142,21 @@ fn show_all(as_json: bool) -> Result<()> {
                 all.extend(groups);
                 daemon = Some(owner);
             }
-            Err(error) => output::tell(&error.to_string()),
+            Err(error) => unanswered = Some(error),
         }
     }
     if daemon.is_none() {
         all.extend(left_behind(&RuntimeFolder::of_this_user())?);
     }
-    print_all(&all, daemon.as_ref(), as_json)
+    match unanswered {
+        // The owner may have groups.
+        Some(error) if all.is_empty() => Err(error),
+        Some(error) => {
+            print_all(&all, daemon.as_ref(), as_json)?;
+            Err(error)
+        }
+        None => print_all(&all, daemon.as_ref(), as_json),
+    }
 }
 
 fn left_behind(runtime: &RuntimeFolder) -> Result<Vec<Shown>> {
