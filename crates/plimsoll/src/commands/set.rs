@@ -10,7 +10,9 @@ use plimsoll_cgroupfs::{CpuGroup, Hierarchy};
 use plimsoll_daemon::control::protocol::{Request, Set};
 use plimsoll_daemon::state::Group;
 use plimsoll_engine::EngineError;
+use plimsoll_engine::journal;
 use plimsoll_engine::knobs::Bandwidth;
+use plimsoll_engine::runtime::RuntimeFolder;
 use serde::Serialize;
 
 use crate::cli::SetArgs;
@@ -154,7 +156,13 @@ fn reset(args: &SetArgs) -> Result<ExitCode> {
         Err(_) => Target::group(&args.target),
     };
     let mut refused = CommandError::from(OwnerError::NoneToReset);
-    for mut owner in Owner::all()? {
+    let mut owners = Owner::all()?;
+    if owners.is_empty() && !journal::left_behind(RuntimeFolder::of_this_user().path())?.is_empty()
+    {
+        // A new owner adopts the groups of a killed one.
+        owners.push(Owner::find_or_start()?);
+    }
+    for mut owner in owners {
         let request = Request::Reset {
             target: target.name(),
         };

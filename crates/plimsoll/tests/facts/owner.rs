@@ -72,6 +72,28 @@ fn set_without_a_daemon_stays_in_force_after_its_process_has_ended() {
 }
 
 #[test]
+fn reset_after_a_killed_owner_starts_the_next_where_something_is_left() {
+    let mut host = Host::new();
+    let (group, home) = (host.group("foreign"), host.group("home"));
+    let worker = host.start_in(&home, ["sleep", "600"]);
+    let target = format!("/{}", group.path().display());
+    let pid = worker.pid().to_string();
+    let refused = host.run(["set", &target, "--reset"]);
+    assert_eq!(refused.code(), 125, "{refused:?}");
+    let line = refused.one_line();
+    assert!(line.contains("no daemon runs"), "{line}");
+    for target in [&target, &pid] {
+        host.run(["set", target, "--quota", "30ms/100ms"]).good();
+        host.kill_owner();
+        host.run(["set", target, "--reset"]).good();
+    }
+    assert_eq!(bandwidth_us(&group).0, -1);
+    assert_eq!(home.processes().unwrap(), [worker.pid()]);
+    worker.stop();
+    host.assert_clean();
+}
+
+#[test]
 fn an_owner_on_demand_ends_after_its_last_group() {
     let host = Host::new();
     let running = start_job(&host);
