@@ -282,6 +282,28 @@ impl Hierarchy {
         self.version() == Version::V1 || !events.exists()
     }
 
+    /// Moves this process to the top of all mounted hierarchies but those of the cpu controller, as
+    /// far as it may write there.
+    pub fn leave_others(&self) {
+        let own = std::process::id().to_string();
+        // Without a list of mounts this process stays where it is.
+        let mounts = proc::mounts().unwrap_or_default();
+        for point in self.others(&mounts) {
+            let _ = files::write_text(&point.join("cgroup.procs"), &own);
+        }
+    }
+
+    /// Mount points of the hierarchies without the cpu controller.
+    fn others<'a>(&self, mounts: &'a [Mount]) -> impl Iterator<Item = &'a Path> {
+        let version = self.version;
+        let is_other = move |mount: &&Mount| match mount.version {
+            Version::V1 => !mount.has("cpu") && !mount.has("cpuacct"),
+            Version::V2 => version == Version::V1,
+        };
+        let others = mounts.iter().filter(is_other);
+        others.map(|mount| mount.point.as_path())
+    }
+
     pub fn mount_point(&self) -> &Path {
         &self.cpu.mount_point
     }
@@ -480,6 +502,25 @@ mod tests {
         let point = folder.path().display();
         let line = format!("40 25 0:30 / {point} rw - cgroup2 none rw\n");
         (folder, line)
+    }
+
+    #[test]
+    fn other_hierarchies_are_those_without_the_cpu_controller() {
+        let others = "\
+            32 25 0:27 / /c/systemd rw - cgroup cgroup rw,xattr,name=systemd\n\
+            33 25 0:28 / /c/freezer rw - cgroup cgroup rw,freezer\n";
+        let (folder, v2) = v2("cpu\n");
+        let others_of = |controllers: &str, mounts: &str| {
+            fs::write(folder.path().join("cgroup.controllers"), controllers).unwrap();
+            let mounts = mounts_of(mounts);
+            let found = Hierarchy::choose(&mounts, &memberships_of(V1_PLACES)).unwrap();
+            let others: Vec<PathBuf> = found.others(&mounts).map(PathBuf::from).collect();
+            others
+        };
+        let v1: [&Path; 2] = [Path::new("/c/systemd"), Path::new("/c/freezer")];
+        assert_eq!(others_of("cpu\n", &format!("{others}{v2}")), v1);
+        let hybrid = others_of("memory\n", &format!("{V1_MOUNTS}{others}{v2}"));
+        assert_eq!(hybrid, [v1[0], v1[1], folder.path()]);
     }
 
     #[test]

@@ -79,7 +79,7 @@ pub fn run(args: &DaemonArgs) -> Result<ExitCode> {
     };
     wait_for_last_owner(runtime.path())?;
     if args.on_demand {
-        on_demand::leave_the_cgroup(&hierarchy);
+        on_demand::leave_the_cgroups(&hierarchy);
     }
     if geteuid().is_root() {
         runtime.open_to_clients()?;

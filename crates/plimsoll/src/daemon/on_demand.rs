@@ -14,9 +14,10 @@ use crate::owner::READY;
 /// Log of the owner, in its runtime folder.
 const LOG: &str = "owner.log";
 
-/// Leaves the cgroup of the client, which may be limited, frozen, or killed with its unit. Only
+/// Leaves the cgroups of the client, which may be limited, frozen, or killed with its unit. Only
 /// the root of the tree can have processes beside child cgroups; elsewhere the owner stays.
-pub fn leave_the_cgroup(hierarchy: &Hierarchy) {
+pub fn leave_the_cgroups(hierarchy: &Hierarchy) {
+    hierarchy.leave_others();
     if geteuid().is_root() && hierarchy.is_top() && hierarchy.is_whole() {
         let own = std::process::id().cast_signed();
         // Without permission it stays in the client's cgroup.

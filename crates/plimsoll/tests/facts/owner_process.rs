@@ -277,3 +277,44 @@ fn a_client_that_meets_an_ending_owner_starts_the_next() {
     assert!(!host.runtime().join(SOCKET).exists());
     host.assert_clean();
 }
+
+mod v1_only {
+    use std::path::Path;
+    use std::process::Command;
+
+    use super::*;
+    use crate::common::binary;
+
+    /// A client in a frozen `freezer` cgroup would freeze its owner, too.
+    #[test]
+    fn an_owner_is_in_no_cgroup_of_its_client() {
+        let host = Host::new();
+        let name = host.base_path();
+        let mounts = text(Path::new("/proc/self/mounts"));
+        let point = |line: &str| {
+            let fields: Vec<&str> = line.split(' ').collect();
+            let mut options = fields[3].split(',');
+            // A new cgroup of cpuset takes no process.
+            let is_other = !options.any(|option| ["cpu", "cpuacct", "cpuset"].contains(&option));
+            (fields[2] == "cgroup" && is_other).then(|| fields[1].to_owned() + &name)
+        };
+        let folders: Vec<String> = mounts.lines().filter_map(point).collect();
+        for folder in &folders {
+            fs::create_dir(folder).unwrap();
+        }
+        let script =
+            r#"for f; do echo $$ >"$f/cgroup.procs" || exit 99; done; exec "$0" run -- true"#;
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).arg(binary()).args(&folders);
+        host.confine(&mut command);
+        let finished = host.spawn(command).finish();
+        let places = text(Path::new(&format!("/proc/{}/cgroup", host.owner_pid())));
+        host.assert_clean();
+        wait_until("the cgroups are removed", || {
+            let mut left = folders.iter().filter(|folder| Path::new(folder).exists());
+            left.all(|folder| fs::remove_dir(folder).is_ok())
+        });
+        finished.good();
+        assert!(!places.contains(&name), "{places}");
+    }
+}
