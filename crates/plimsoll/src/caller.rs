@@ -50,6 +50,15 @@ impl Caller {
         }
     }
 
+    /// Returns whether the caller has ignored a signal.
+    pub fn ignores(&self, number: i32) -> bool {
+        match Signal::try_from(number) {
+            Ok(signal) => self.ignored.contains(signal),
+            // A real-time signal, which nothing here ignores.
+            Err(_) => is_ignored(number),
+        }
+    }
+
     /// Gives this process the settings. Makes only system calls, for use between fork and exec.
     pub fn restore(&self) {
         for changed in Signal::iterator() {
@@ -60,6 +69,10 @@ impl Caller {
             // SAFETY: no handler is installed. SIGKILL and SIGSTOP refuse, and need nothing.
             let _ = unsafe { signal(changed, action) };
         }
+        for changed in (libc::SIGRTMIN()..=libc::SIGRTMAX()).filter(|it| !self.ignores(*it)) {
+            // SAFETY: no handler is installed.
+            unsafe { libc::signal(changed, libc::SIG_DFL) };
+        }
         for (stream, _) in (0..).zip(self.closed).filter(|(_, closed)| *closed) {
             // SAFETY: takes an integer only; nothing in this process uses the stream any more.
             unsafe { libc::close(stream) };
@@ -69,7 +82,7 @@ impl Caller {
     }
 }
 
-pub fn is_ignored(signal: i32) -> bool {
+fn is_ignored(signal: i32) -> bool {
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: with no new action the call only fills in the old one, for
     // which there is room.

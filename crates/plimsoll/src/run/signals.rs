@@ -6,25 +6,28 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signal::SigSet;
 use nix::unistd::{getpid, getsid};
 use signal_hook::consts::{
-    SIGALRM, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH,
+    FORBIDDEN, SIGALRM, SIGBUS, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP,
+    SIGTTIN, SIGTTOU, SIGURG, SIGWINCH,
 };
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::low_level::siginfo::{Cause, Origin};
 
 use super::child::Child;
-use crate::caller::is_ignored;
+use crate::caller::Caller;
 use crate::error::{CommandError, Result};
 
-/// Signals that are forwarded to the command.
-const FORWARDED: [i32; 9] = [
-    SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGCONT, SIGWINCH,
-];
+/// Signals that are not forwarded: the default action of the first does not end a process, and
+/// SIGBUS is, like those that cannot be handled, a fault of this process.
+const KEPT: [i32; 6] = [SIGCHLD, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGBUS];
+/// Signals of a terminal, which the kernel sends to all processes of the foreground.
+const OF_TERMINAL: [i32; 5] = [SIGHUP, SIGINT, SIGQUIT, SIGCONT, SIGWINCH];
 /// Signals that request an end.
-const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
+const ENDING: [i32; 5] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGALRM];
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrived {
     /// No signal that requests an end.
@@ -43,17 +46,18 @@ impl Signals {
     /// get them, and the end of the command has to be heard of. Signals that are ignored (such as
     /// by `nohup`) stay ignored, also by the command.
     pub fn register() -> Result<Self> {
-        let heard = FORWARDED.into_iter().filter(|signal| !is_ignored(*signal));
-        let heard: Vec<i32> = heard.chain([SIGCHLD]).collect();
+        // The C library keeps the first real-time signals for itself.
+        let all = (1..=libc::SIGSYS).chain(libc::SIGRTMIN()..=libc::SIGRTMAX());
+        let no_handler = [&KEPT[..], FORBIDDEN].concat();
+        let caller = Caller::get();
+        let is_forwarded = |it: &i32| !no_handler.contains(it) && !caller.ignores(*it);
+        let heard: Vec<i32> = all.filter(is_forwarded).chain([SIGCHLD]).collect();
         let failed = |error| CommandError::io("cannot handle signals")(error);
         let (read, write) = UnixStream::pair().map_err(failed)?;
         let signals = SignalDelivery::with_pipe(read, write, WithOrigin::default(), &heard);
         let signals = signals.map_err(failed)?;
-        let set: SigSet = heard
-            .into_iter()
-            .flat_map(|signal| Signal::try_from(signal).ok())
-            .collect();
-        set.thread_unblock().map_err(|error| failed(error.into()))?;
+        let unblocked = set_of(&heard).thread_unblock();
+        unblocked.map_err(|error| failed(error.into()))?;
         Ok(Self { signals })
     }
 
@@ -110,16 +114,60 @@ impl Signals {
     }
 }
 
-/// Forwards a signal unless the terminal sent it: the command, as a member of the same process
-/// group, has then got it already. Only the session leader gets the SIGHUP of a terminal.
+/// Forwards a signal unless the command has got it already, or this process has caused it.
 fn forward(origin: &Origin, child: &Child) {
-    let for_leader_alone = origin.signal == SIGHUP && getsid(None) == Ok(getpid());
-    let has_it_already = origin.cause == Cause::Kernel && !for_leader_alone;
-    if origin.signal == SIGCHLD || has_it_already {
+    let leads_session = getsid(None) == Ok(getpid());
+    // As the kernel does for a write to a closed pipe, or beyond the limit of a file's size.
+    let is_own = origin.process.is_some_and(|it| it.pid == getpid().as_raw());
+    if origin.signal == SIGCHLD || is_own || is_doubled(origin.signal, origin.cause, leads_session)
+    {
         return;
     }
-    // The pid is not reused before the child is waited for.
-    if let Ok(signal) = Signal::try_from(origin.signal) {
-        let _ = kill(child.pid(), signal);
+    // SAFETY: takes integers only; the pid is not reused before the child is waited for. The
+    // function of `nix` knows no real-time signals.
+    unsafe { libc::kill(child.pid().as_raw(), origin.signal) };
+}
+
+/// Returns whether the terminal sent a signal: the command, as a member of the same process group,
+/// has then got it already. Only the session leader gets the SIGHUP of a terminal. Other signals of
+/// the kernel are for this process alone, such as that of an alarm that was set before `exec`.
+fn is_doubled(signal: i32, cause: Cause, leads_session: bool) -> bool {
+    let for_leader_alone = signal == SIGHUP && leads_session;
+    cause == Cause::Kernel && OF_TERMINAL.contains(&signal) && !for_leader_alone
+}
+
+/// Set of any signals, real-time ones included, which the type of `nix` does not name.
+fn set_of(signals: &[i32]) -> SigSet {
+    let mut set = *SigSet::empty().as_ref();
+    for signal in signals {
+        // SAFETY: the set is valid, and lives until the call returns.
+        unsafe { libc::sigaddset(&raw mut set, *signal) };
+    }
+    // SAFETY: as above.
+    unsafe { SigSet::from_sigset_t_unchecked(set) }
+}
+
+#[cfg(test)]
+mod tests {
+    use signal_hook::low_level::siginfo::Sent;
+
+    use super::*;
+
+    #[test]
+    fn only_signals_of_the_terminal_are_not_forwarded() {
+        let sent = Cause::Sent(Sent::User);
+        for (signal, cause, leads_session, expected) in [
+            (SIGINT, Cause::Kernel, false, true),
+            (SIGINT, sent, false, false),
+            (SIGWINCH, Cause::Kernel, true, true),
+            (SIGHUP, Cause::Kernel, false, true),
+            (SIGHUP, Cause::Kernel, true, false),
+            (SIGALRM, Cause::Kernel, false, false),
+            (libc::SIGXCPU, Cause::Kernel, false, false),
+            (libc::SIGIO, Cause::Unknown, false, false),
+        ] {
+            let found = is_doubled(signal, cause, leads_session);
+            assert_eq!(found, expected, "{signal} {cause:?} {leads_session}");
+        }
     }
 }

@@ -133,6 +133,33 @@ fn signals_are_passed_on_once() {
 }
 
 #[test]
+fn a_signal_that_would_end_a_process_ends_the_command_and_not_run() {
+    let host = Host::new();
+    for signal in [
+        libc::SIGALRM,
+        libc::SIGVTALRM,
+        libc::SIGPROF,
+        libc::SIGIO,
+        libc::SIGPIPE,
+        libc::SIGPWR,
+        libc::SIGSTKFLT,
+        libc::SIGXCPU,
+        libc::SIGXFSZ,
+        libc::SIGABRT,
+        libc::SIGRTMIN(),
+        libc::SIGRTMAX(),
+    ] {
+        let running = host.start(sh("echo ready; exec sleep 600"));
+        wait_until("it is ready", || running.stdout().contains("ready"));
+        // SAFETY: takes integers only.
+        assert_eq!(unsafe { libc::kill(running.pid(), signal) }, 0);
+        let finished = running.finish();
+        assert_eq!(finished.code(), 128 + signal, "{signal}: {finished:?}");
+    }
+    host.assert_clean();
+}
+
+#[test]
 fn a_signal_that_was_ignored_stays_ignored() {
     let host = Host::new();
     let mut command = Command::new("sh");
