@@ -2,7 +2,8 @@
 //!
 //! The kernel reports the children of a watched folder, so every cgroup is watched. It is
 //! watched first and listed afterwards; a child that appears in between is found twice and
-//! reported once. Cgroups for which the kernel has no watch left are read every second.
+//! reported once. Cgroups for which the kernel has no watch left, or all if it has no instance
+//! left, are read every second.
 //!
 //! Writes have a queue of their own, which the caller may leave unread for a while: the headroom
 //! loop writes quotas a hundred times a second, and a new cgroup must not wait meanwhile.
@@ -16,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use plimsoll_cgroupfs::events::{self, Event, Interest, WatchId};
 use plimsoll_cgroupfs::{name, os};
 
@@ -83,21 +85,43 @@ enum Known {
 /// A queue of the kernel's events.
 #[derive(Debug)]
 struct Queue {
-    events: events::Queue,
+    /// `None`: the kernel has no instance left.
+    events: Option<events::Queue>,
     paths: HashMap<WatchId, Arc<str>>,
 }
 
 impl Queue {
-    fn new(interest: Interest) -> io::Result<Self> {
-        Ok(Self {
-            events: events::Queue::new(interest)?,
-            paths: HashMap::new(),
-        })
+    fn new(opened: io::Result<events::Queue>) -> io::Result<Self> {
+        let events = match opened {
+            Err(error) if error.raw_os_error() == Some(Errno::EMFILE as i32) => None,
+            other => Some(other?),
+        };
+        let paths = HashMap::new();
+        Ok(Self { events, paths })
+    }
+
+    fn watch(&mut self, folder: &Path) -> io::Result<WatchId> {
+        let events = self.events.as_mut().ok_or(Errno::EMFILE)?;
+        events.watch(folder)
+    }
+
+    fn read(&mut self) -> io::Result<Vec<Event>> {
+        self.events.as_mut().map_or(Ok(Vec::new()), |it| it.read())
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.events.as_ref()?.fd()
+    }
+
+    fn end(&mut self, watch: WatchId) {
+        if let Some(events) = &mut self.events {
+            events.forget(watch);
+        }
     }
 
     fn forget(&mut self, watch: WatchId) {
         self.paths.remove(&watch);
-        self.events.forget(watch);
+        self.end(watch);
     }
 }
 
@@ -121,15 +145,19 @@ impl CgroupWatch {
     /// Begins to watch all cgroups below a mount point. The first changes are the present ones.
     ///
     /// # Errors
-    /// When the kernel refuses an inotify instance, or the root does not exist.
+    /// When the root does not exist.
     pub fn start(root: &Path) -> io::Result<(Self, Vec<CgroupChange>)> {
-        Self::start_with(root, usize::MAX)
+        Self::start_with(root, events::Queue::new, usize::MAX)
     }
 
-    fn start_with(root: &Path, watches_max: usize) -> io::Result<(Self, Vec<CgroupChange>)> {
+    fn start_with(
+        root: &Path,
+        open: impl Fn(Interest) -> io::Result<events::Queue>,
+        watches_max: usize,
+    ) -> io::Result<(Self, Vec<CgroupChange>)> {
         let mut watch = Self {
-            tree: Queue::new(Interest::Folders)?,
-            writes: Queue::new(Interest::Writes)?,
+            tree: Queue::new(open(Interest::Folders))?,
+            writes: Queue::new(open(Interest::Writes))?,
             root: root.to_owned(),
             watches: BTreeMap::new(),
             unwatched: 0,
@@ -140,17 +168,27 @@ impl CgroupWatch {
         let mut changes = Changes::default();
         watch.add_tree("/".into(), &mut changes);
         if watch.watches.is_empty() {
-            watch.tree.events.watch(&watch.root)?;
+            watch.tree.watch(&watch.root)?;
         }
         watch.set_due();
         Ok((watch, changes.list))
     }
 
-    /// Number of cgroups that cannot be watched, because the kernel's limit
-    /// (`fs.inotify.max_user_watches`) is reached. They are read every second.
+    /// Number of cgroups that cannot be watched, because the kernel's [limit](Self::limit) is
+    /// reached. They are read every second.
     #[must_use]
     pub fn unwatched(&self) -> u64 {
         self.unwatched as u64
+    }
+
+    /// The kernel's limit of what can be watched.
+    #[must_use]
+    pub fn limit(&self) -> &'static str {
+        if self.tree.events.is_some() && self.writes.events.is_some() {
+            "fs.inotify.max_user_watches"
+        } else {
+            "fs.inotify.max_user_instances"
+        }
     }
 
     /// Number of overflows of the kernel's queues (`fs.inotify.max_queued_events`). After each all
@@ -163,13 +201,13 @@ impl CgroupWatch {
     /// Readable when [`changes`](Self::changes) has something to read.
     #[must_use]
     pub fn tree_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.tree.events.fd()
+        self.tree.fd()
     }
 
     /// Readable when [`writes`](Self::writes) has something to read.
     #[must_use]
     pub fn writes_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.writes.events.fd()
+        self.writes.fd()
     }
 
     /// Returns the time at which to read changes without an event. `None`: never.
@@ -212,7 +250,7 @@ impl CgroupWatch {
     ) -> io::Result<bool> {
         let mut any = false;
         for _ in 0..READS_MAX {
-            match queue(self).events.read() {
+            match queue(self).read() {
                 Ok(events) if events.is_empty() => break,
                 Ok(events) => {
                     any = true;
@@ -365,11 +403,11 @@ impl CgroupWatch {
 
     /// Adds the two watches of a folder, or none.
     fn watches_of(&mut self, folder: &Path) -> io::Result<Watches> {
-        let tree = self.tree.events.watch(folder)?;
-        match self.writes.events.watch(folder) {
+        let tree = self.tree.watch(folder)?;
+        match self.writes.watch(folder) {
             Ok(writes) => Ok(Watches { tree, writes }),
             Err(error) => {
-                self.tree.events.forget(tree);
+                self.tree.end(tree);
                 Err(error)
             }
         }

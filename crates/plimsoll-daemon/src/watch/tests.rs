@@ -199,10 +199,12 @@ fn unwatched_cgroups_are_read_periodically() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     fs::create_dir_all(path("a/b/c")).unwrap();
-    let (mut watch, changes) = CgroupWatch::start_with(folder.path(), 2).unwrap();
+    let (mut watch, changes) =
+        CgroupWatch::start_with(folder.path(), events::Queue::new, 2).unwrap();
     assert_eq!(changes.len(), 4);
     assert_known(&watch, &["/", "/a", "/a/b", "/a/b/c"]);
     assert_eq!(watch.unwatched(), 2);
+    assert_eq!(watch.limit(), "fs.inotify.max_user_watches");
     fs::create_dir(path("a/b/d")).unwrap();
     fs::remove_dir(path("a/b/c")).unwrap();
     let changes = watch.changes_at(watch.due().unwrap() - Duration::from_millis(1));
@@ -221,6 +223,30 @@ fn unwatched_cgroups_are_read_periodically() {
     fs::remove_dir_all(path("a")).unwrap();
     watch.changes().unwrap();
     assert_known(&watch, &["/"]);
+}
+
+#[test]
+fn without_an_inotify_instance_all_cgroups_are_read_periodically() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::create_dir(path("a")).unwrap();
+    for lacking in [Interest::Folders, Interest::Writes] {
+        let open = |interest| match interest == lacking {
+            true => Err(Errno::EMFILE.into()),
+            false => events::Queue::new(interest),
+        };
+        let (mut watch, _) = CgroupWatch::start_with(folder.path(), open, usize::MAX).unwrap();
+        assert_eq!(watch.unwatched(), 2);
+        assert_eq!(watch.limit(), "fs.inotify.max_user_instances");
+        fs::create_dir(path("a/b")).unwrap();
+        let changes = watch.changes_at(watch.due().unwrap()).unwrap();
+        assert!(changes.contains(&appeared("/a/b")), "{changes:?}");
+        fs::remove_dir(path("a/b")).unwrap();
+        let changes = watch.changes_at(watch.due().unwrap()).unwrap();
+        assert!(changes.contains(&gone("/a/b")), "{changes:?}");
+    }
+    let open = |_| Err(Errno::ENOMEM.into());
+    assert!(CgroupWatch::start_with(folder.path(), open, usize::MAX).is_err());
 }
 
 /// The room of a queue in events. `None`: too much to fill it; the test is skipped.

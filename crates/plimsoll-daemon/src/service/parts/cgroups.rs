@@ -114,13 +114,13 @@ impl ObservedCgroups {
         self.paths.len()
     }
 
-    /// The problem for the operator where the kernel has too few watches.
+    /// The problem for the operator where the kernel has too few watches or instances.
     pub fn problem(&self) -> Option<String> {
-        let unwatched = self.watch.unwatched();
+        let (unwatched, limit) = (self.watch.unwatched(), self.watch.limit());
         (unwatched > 0).then(|| {
             format!(
                 "{unwatched} cgroups cannot be watched and are looked at once a second: the \
-                 kernel's limit fs.inotify.max_user_watches is reached"
+                 kernel's limit {limit} is reached"
             )
         })
     }
