@@ -178,7 +178,7 @@ pub struct DaemonArgs {
     /// The configuration file
     #[arg(long, value_name = "FILE", default_value = plimsoll_daemon::config::PATH_DEFAULT)]
     pub config: PathBuf,
-    /// Only check the file
+    /// Only check the file, and whether this host can enforce it
     #[arg(long)]
     pub check: bool,
     /// Log changes of each group

@@ -1,5 +1,6 @@
 //! Desired state of one group, and the demand of all groups together.
 
+use plimsoll_cgroupfs::name::path_of;
 use plimsoll_engine::enforcer::EnforcerKind;
 use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::knobs::{BandwidthSlice, Burst, Class, Demand, Knobs};
@@ -26,6 +27,20 @@ pub(super) struct Desired {
 }
 
 impl Desired {
+    /// A foreign cgroup, or the cgroups of a group of the file, before the knobs of clients.
+    pub fn foreign(group: &str, knobs: Knobs, is_scheduled: bool) -> Self {
+        Self {
+            group: group.to_owned(),
+            origin: Origin::File,
+            selector: Selector::Cgroup(path_of(group.trim_start_matches('/'))),
+            knobs,
+            subject: String::new(),
+            best_effort: false,
+            is_scheduled,
+            overlap: None,
+        }
+    }
+
     pub fn enforcer(&self) -> EnforcerKind {
         if self.is_scheduled {
             EnforcerKind::SchedExt
@@ -94,14 +109,8 @@ impl Desired {
     /// A group of the file, with the cgroup `g`.
     pub fn of_cgroup(group: &str, json: &str) -> Self {
         Self {
-            group: group.into(),
-            origin: Origin::File,
             selector: Selector::Cgroup("g".into()),
-            knobs: serde_json::from_str(json).unwrap(),
-            subject: String::new(),
-            best_effort: false,
-            is_scheduled: false,
-            overlap: None,
+            ..Self::foreign(group, serde_json::from_str(json).unwrap(), false)
         }
     }
 }

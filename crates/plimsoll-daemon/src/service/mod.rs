@@ -45,3 +45,4 @@ pub use composition::Service;
 pub use handle::Handle;
 pub use options::{Attached, Enforcing, Guard, Handover, LINGER, Options, Starter, TakeGuard};
 pub use parts::{Heartbeat, forget};
+pub use reload::{NotEnforceable, check};

@@ -1,9 +1,59 @@
 //! Reload: another configuration in the place of the present one.
 
+use std::sync::Arc;
+
+use plimsoll_cgroupfs::Hierarchy;
+use plimsoll_engine::EngineError;
 use plimsoll_engine::action::Action;
+use plimsoll_engine::enforcer::EnforcerKind;
+use thiserror::Error;
 
 use super::Service;
+use super::desired::Desired;
+use super::options::Starter;
+use super::parts::Planner;
 use crate::config::{Config, EnforcerWanted};
+
+/// A part of a configuration that this host cannot enforce.
+#[derive(Debug, Error)]
+pub enum NotEnforceable {
+    #[error(transparent)]
+    Enforcer(EngineError),
+    #[error("group `{group}`: {source}")]
+    Group { group: String, source: EngineError },
+}
+
+/// Checks that this host can enforce a configuration, as a reload does. Changes nothing.
+///
+/// # Errors
+/// Names the enforcer, or the first group that a reload would refuse.
+pub fn check(
+    config: &Config,
+    hierarchy: &Arc<Hierarchy>,
+    starter: &dyn Starter,
+) -> Result<(), NotEnforceable> {
+    let (kind, is_scheduled) = match config.enforcer {
+        EnforcerWanted::SchedExt => {
+            let chosen = starter.choose(config.enforcer);
+            chosen.map_err(NotEnforceable::Enforcer)?;
+            (EnforcerKind::SchedExt, true)
+        }
+        EnforcerWanted::Auto | EnforcerWanted::Cgroup => (EnforcerKind::Cgroup, false),
+    };
+    let planner = Planner::new(hierarchy, kind, is_scheduled);
+    config.rules.into_iter().try_for_each(|rule| {
+        let desired = Desired::foreign(&rule.name, rule.knobs.clone(), is_scheduled);
+        check_group(&planner, &desired)
+    })
+}
+
+fn check_group(planner: &Planner, desired: &Desired) -> Result<(), NotEnforceable> {
+    let checked = planner.check(desired);
+    checked.map_err(|source| NotEnforceable::Group {
+        group: desired.group.clone(),
+        source,
+    })
+}
 
 impl Service {
     /// Reads the configuration file again, and takes over all of it or nothing. Returns
@@ -81,10 +131,8 @@ impl Service {
                 ));
             }
             let desired = self.desired_of_rule(rule);
-            self.enforcement
-                .planner()
-                .check(&desired)
-                .map_err(|error| format!("{file}: group `{}`: {error}", rule.name))?;
+            check_group(self.enforcement.planner(), &desired)
+                .map_err(|error| format!("{file}: {error}"))?;
         }
         Ok(())
     }

@@ -62,16 +62,7 @@ impl Service {
     /// The desired state of a foreign cgroup, or of the cgroups of a group of the file, before the
     /// knobs of clients.
     fn desired_foreign(&self, group: &str, knobs: Knobs) -> Desired {
-        Desired {
-            group: group.to_owned(),
-            origin: Origin::File,
-            selector: Selector::Cgroup(path_of(group.trim_start_matches('/'))),
-            knobs,
-            subject: String::new(),
-            best_effort: false,
-            is_scheduled: self.enforcement.planner().is_scheduled(),
-            overlap: None,
-        }
+        Desired::foreign(group, knobs, self.enforcement.planner().is_scheduled())
     }
 
     /// The desired state of a group of the file, with the knobs that were `set` for it.

@@ -106,7 +106,7 @@ impl Service {
                 "{}: {} groups of the file, {} in force",
                 self.file.path().display(),
                 self.config().rules.len(),
-                self.table.len()
+                self.table.nr_applied()
             );
             self.notices.log.info("service", &text);
         }

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use plimsoll_cgroupfs::Version;
 use plimsoll_cgroupfs::simulated::{self, Kernel, Write};
+use plimsoll_daemon::config::Config;
 use plimsoll_daemon::control::protocol::{Answer, Choice, Request, Run, Set};
 use plimsoll_daemon::log::Log;
-use plimsoll_daemon::service::Service;
+use plimsoll_daemon::service::{self, Service};
 use plimsoll_engine::undo::UndoReport;
 
 use crate::stock::{self, CONFIG, RUNTIME};
@@ -373,6 +374,28 @@ fn a_group_that_could_not_be_undone_takes_the_next_process_in() {
         rig.run("x", 7);
         assert_eq!(rate_ppm(7), PPM, "{after}");
     }
+}
+
+#[test]
+fn a_check_refuses_a_group_in_the_words_of_a_reload() {
+    let mut rig = Rig::new();
+    rig.start(Some("version = 1\n"));
+    let text = "version = 1\n[[group]]\nname = \"d\"\nmatch = { cgroup = \"/d\" }\nquota = \"20ms/100ms\"\n";
+    let check = |text: &str| {
+        let options = stock::options(Version::V2, true, Log::silent());
+        let config = Config::parse(CONFIG, text).unwrap();
+        service::check(&config, &options.hierarchy, options.starter.as_ref())
+    };
+    assert!(check(text).is_ok());
+    let text = format!("{text}burst = \"200ms\"\n");
+    let refused = check(&text).unwrap_err().to_string();
+    assert!(refused.starts_with("group `d`: burst: "), "{refused}");
+    simulated::with(|kernel| kernel.disk().others_write(Path::new(CONFIG), &text));
+    let answer = rig.ask(Request::Reload, None);
+    let Answer::Refused(reason) = &answer else {
+        panic!("{answer:?}");
+    };
+    assert_eq!(*reason, format!("{CONFIG}: {refused}"));
 }
 
 #[test]

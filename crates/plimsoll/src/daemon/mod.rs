@@ -8,6 +8,7 @@ mod panic;
 mod process;
 mod starter;
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
@@ -21,7 +22,7 @@ use plimsoll_daemon::config::Config;
 use plimsoll_daemon::control::protocol::SOCKET;
 use plimsoll_daemon::control::server::Server;
 use plimsoll_daemon::log::{Log, Priority};
-use plimsoll_daemon::service::{Handle, Options, Service};
+use plimsoll_daemon::service::{self, Handle, Options, Service};
 use plimsoll_engine::journal::wait_for_last_owner;
 use plimsoll_engine::runtime::{Ownership, RuntimeFolder};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -39,13 +40,7 @@ pub use starter::HostStarter;
 /// Runs the service until a signal ends it.
 pub fn run(args: &DaemonArgs) -> Result<ExitCode> {
     if args.check {
-        let config = Config::read(&args.config)?;
-        let nr_groups = config.rules.len();
-        if let Some(warning) = config.metrics.and_then(metrics::warning_of) {
-            output::tell(&warning);
-        }
-        output::print_line(&format!("{}: {nr_groups} groups", args.config.display()))?;
-        return Ok(ExitCode::SUCCESS);
+        return check(&args.config);
     }
     panic::abort_on_panic();
     process::raise_file_limit();
@@ -85,6 +80,26 @@ pub fn run(args: &DaemonArgs) -> Result<ExitCode> {
         runtime.open_to_clients()?;
     }
     own(args, &log, &hierarchy, &runtime)
+}
+
+/// Checks a file, and whether this host can enforce it.
+fn check(file: &Path) -> Result<ExitCode> {
+    let config = Config::read(file)?;
+    // The file may be for another host than one without cgroups.
+    if let Ok(hierarchy) = Hierarchy::find().map(Arc::new) {
+        let starter = HostStarter::new(&hierarchy, &RuntimeFolder::of_this_host());
+        let checked = service::check(&config, &hierarchy, &starter);
+        checked.map_err(|source| DaemonError::NotEnforceable {
+            file: file.to_owned(),
+            source: source.into(),
+        })?;
+    }
+    if let Some(warning) = config.metrics.and_then(metrics::warning_of) {
+        output::tell(&warning);
+    }
+    let nr_groups = config.rules.len();
+    output::print_line(&format!("{}: {nr_groups} groups", file.display()))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Owns the tree until a signal ends it.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use plimsoll_daemon::control::client::ClientError;
 use plimsoll_daemon::control::server::ServerError;
+use plimsoll_daemon::service::NotEnforceable;
 use thiserror::Error;
 
 /// The owner cannot be had, or does not do what was asked.
@@ -54,6 +55,11 @@ pub enum DaemonError {
          `plimsoll reload`"
     )]
     RunsAlready { pid: u32 },
+    #[error("{}: {source}", .file.display())]
+    NotEnforceable {
+        file: PathBuf,
+        source: Box<NotEnforceable>,
+    },
     #[error(transparent)]
     Service(Box<dyn std::error::Error + Send + Sync>),
     #[error(transparent)]

@@ -270,5 +270,12 @@ mod without_sched_ext {
             line.contains("sched-ext") && line.contains("cgroup"),
             "{line}"
         );
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("plimsoll.toml");
+        std::fs::write(&config, "version = 1\nenforcer = \"sched-ext\"\n").unwrap();
+        let config = config.to_str().unwrap();
+        let line = refused(&host, &["daemon", "--check", "--config", config]);
+        let told = format!("{config}: enforcer: cannot be `sched-ext` here");
+        assert!(line.contains(&told), "{line}");
     }
 }

@@ -44,7 +44,7 @@ impl Service {
         Ok(Answer::Reloaded {
             config: self.file.path().to_owned(),
             rules: self.config().rules.len(),
-            groups: self.table.len(),
+            groups: self.table.nr_applied(),
             warnings,
         })
     }

@@ -89,6 +89,12 @@ impl GroupTable {
         self.entries.len()
     }
 
+    /// Number of groups that are in force.
+    pub fn nr_applied(&self) -> usize {
+        let is_applied = |entry: &&Entry| entry.applied.is_some();
+        self.entries.values().filter(is_applied).count()
+    }
+
     /// Returns whether any group is kept below normal work: its cgroup is idle, or is idle at times
     /// because it has a soft cap.
     pub fn has_batch(&self) -> bool {
@@ -342,6 +348,7 @@ mod tests {
         for attempt in 0..12 {
             assert_eq!(table.take_pending(10, now), ["/a"]);
             assert_eq!(table.failed("/a", "full".into(), now), attempt == 0);
+            assert_eq!((table.len(), table.nr_applied()), (1, 0));
             assert!(table.take_pending(10, now).is_empty());
             let next = table.due().unwrap() - now;
             assert!(next >= delay && next <= RETRY_MAX);
@@ -354,6 +361,7 @@ mod tests {
         assert_eq!(table.due(), None);
         assert_eq!(table.take_pending(10, now), ["/a"]);
         table.applied("/a", Knobs::default(), None);
+        assert_eq!(table.nr_applied(), 1);
         assert_eq!(table.due(), None);
         assert_eq!(table.get("/a").unwrap().problem, None);
     }

@@ -68,6 +68,30 @@ fn a_check_reads_the_file_and_does_nothing() {
     daemon.assert_as_before();
 }
 
+#[test]
+fn a_group_that_this_host_cannot_enforce_fails_the_check_and_does_not_count_as_in_force() {
+    let mut host = Host::new();
+    let (web, jobs) = (host.group("web"), host.group("jobs"));
+    let text = rule(
+        "web",
+        &of_cgroup(&shown(&web)),
+        "quota = \"50ms/100ms\", burst = \"200ms\"",
+    ) + &rule("jobs", &of_cgroup(&shown(&jobs)), "class = \"batch\"");
+    let daemon = Daemon::start(&host, &text);
+    daemon.wait_for_log("2 groups of the file, 1 in force");
+    let config = daemon.config();
+    let checked = host.run(["daemon", "--check", "--config", config.to_str().unwrap()]);
+    assert_eq!(checked.code(), 125, "{checked:?}");
+    let line = checked.one_line();
+    assert!(
+        line.contains("plimsoll.toml: group `web`: burst: "),
+        "{line}"
+    );
+    let refused = daemon.reload();
+    assert_eq!(refused.one_line(), line);
+    daemon.stop();
+}
+
 /// Metrics of a daemon, as they come over HTTP.
 pub fn metrics(daemon: &Daemon) -> String {
     let log = daemon.log();
