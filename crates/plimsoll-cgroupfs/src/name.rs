@@ -6,6 +6,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
+use std::ops::RangeInclusive;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
@@ -56,22 +57,51 @@ pub fn path_of(text: &str) -> PathBuf {
     OsString::from_vec(bytes).into()
 }
 
+/// Characters that show nothing, and may change how others are shown: those of Unicode's categories
+/// Cf, Zl and Zp, as of version 16.
+const FORMAT: [RangeInclusive<char>; 21] = [
+    '\u{ad}'..='\u{ad}',
+    '\u{600}'..='\u{605}',
+    '\u{61c}'..='\u{61c}',
+    '\u{6dd}'..='\u{6dd}',
+    '\u{70f}'..='\u{70f}',
+    '\u{890}'..='\u{891}',
+    '\u{8e2}'..='\u{8e2}',
+    '\u{180e}'..='\u{180e}',
+    '\u{200b}'..='\u{200f}',
+    '\u{2028}'..='\u{202e}',
+    '\u{2060}'..='\u{2064}',
+    '\u{2066}'..='\u{206f}',
+    '\u{feff}'..='\u{feff}',
+    '\u{fff9}'..='\u{fffb}',
+    '\u{110bd}'..='\u{110bd}',
+    '\u{110cd}'..='\u{110cd}',
+    '\u{13430}'..='\u{1343f}',
+    '\u{1bca0}'..='\u{1bca3}',
+    '\u{1d173}'..='\u{1d17a}',
+    '\u{e0001}'..='\u{e0001}',
+    '\u{e0020}'..='\u{e007f}',
+];
+
 /// Prepares a text for a terminal: control characters, and bytes that are not UTF-8, become escapes
-/// such as `\x1b`.
+/// such as `\x1b`, characters that format others such as `\u{202e}`.
 #[must_use]
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for letter in text.chars() {
-        let code = match byte_of(letter) {
-            Some(byte) => u32::from(byte),
-            None if letter.is_control() => u32::from(letter),
+        let is_format = || FORMAT.iter().any(|range| range.contains(&letter));
+        // Writing to a string cannot fail.
+        let _ = match byte_of(letter) {
+            Some(byte) => write!(shown, "\\x{byte:02x}"),
+            None if letter.is_control() => write!(shown, "\\x{:02x}", u32::from(letter)),
+            None if !letter.is_ascii() && is_format() => {
+                write!(shown, "\\u{{{:x}}}", u32::from(letter))
+            }
             None => {
                 shown.push(letter);
-                continue;
+                Ok(())
             }
         };
-        // Writing to a string cannot fail.
-        let _ = write!(shown, "\\x{code:02x}");
     }
     shown
 }
@@ -138,5 +168,8 @@ mod tests {
         let name = OsStr::from_bytes(b"a\xff\x1b[31m\xc2\x9bz");
         assert_eq!(printable(&text_of(name)), "a\\xff\\x1b[31m\\x9bz");
         assert_eq!(printable("\u{e4}\\x2d"), "\u{e4}\\x2d");
+        let odd = "a\u{202e}b\u{200b}c\u{2028}d\u{e007f}e\tf\u{85}";
+        let shown = r"a\u{202e}b\u{200b}c\u{2028}d\u{e007f}e\x09f\x85";
+        assert_eq!(printable(odd), shown);
     }
 }

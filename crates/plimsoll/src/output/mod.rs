@@ -30,7 +30,8 @@ const NO_KNOBS: &str = "no knobs: the command runs in a group of its own, unlimi
 
 /// Sanitises foreign text for one line of a terminal.
 pub fn one_line(text: &str) -> String {
-    printable(&text.replace(char::is_whitespace, " "))
+    // No name of a cgroup has a line break.
+    printable(&text.replace('\n', " "))
 }
 
 /// Prints a message on standard error, in one line. Failures are ignored: work
@@ -87,4 +88,15 @@ pub fn loss(fidelity: &Fidelity) -> String {
 /// A share in percent, with one decimal.
 pub fn percent(ppm: u64) -> String {
     show_percent((ppm + 500) / 1000 * 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_line_break_becomes_a_space() {
+        let text = "two\nlines\tof\u{85}a\u{202e}name";
+        assert_eq!(one_line(text), r"two lines\x09of\x85a\u{202e}name");
+    }
 }

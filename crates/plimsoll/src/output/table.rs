@@ -35,7 +35,7 @@ pub fn print_while_read(text: &str) -> Result<bool> {
     let mut trimmed = String::with_capacity(text.len() + 1);
     // An empty text is an empty line.
     for line in text.split('\n') {
-        trimmed.push_str(&printable(line.trim_end()));
+        trimmed.push_str(&printable(line.trim_end_matches(' ')));
         trimmed.push('\n');
     }
     print_bytes(trimmed.as_bytes())

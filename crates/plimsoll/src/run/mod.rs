@@ -67,7 +67,8 @@ fn stem(command: &OsStr) -> String {
 /// Text of the command, shortened because the length of a request is limited.
 fn subject_of(command: &[OsString]) -> String {
     let words: Vec<_> = command.iter().map(text_of).collect();
-    let mut subject = output::one_line(&words.join(" "));
+    let words = words.join(" ").replace(char::is_whitespace, " ");
+    let mut subject = output::one_line(&words);
     if let Some((end, _)) = subject.char_indices().nth(SUBJECT_CHARS_MAX) {
         subject.truncate(end);
         subject.push('…');
