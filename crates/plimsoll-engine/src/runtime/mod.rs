@@ -100,6 +100,33 @@ impl RuntimeFolder {
         fs::set_permissions(&self.path, permissions).map_err(|e| self.failed(e))
     }
 
+    /// Tries what an owner needs of the folder, and leaves nothing behind. A missing folder is tried
+    /// where it would be made, because an owner may make it at the same time.
+    ///
+    /// # Errors
+    /// When an owner could not use the folder.
+    pub fn try_out(&self) -> Result<()> {
+        let own = std::process::id();
+        if os::look_at_link(&self.path).is_ok() {
+            self.create()?;
+            return self.try_file(&self.path.join(format!("probe-{own}")));
+        }
+        let mut above = self.path.ancestors().skip(1);
+        let above = above.find(|above| os::exists(above));
+        let folder = above.unwrap_or(&self.path);
+        let folder = folder.join(format!("plimsoll-probe-{own}"));
+        os::create_private_folders(&folder).map_err(|e| self.failed(e))?;
+        let tried = self.try_file(&folder.join("probe"));
+        let removed = os::remove_folder(&folder);
+        tried.and(removed.map_err(|e| self.failed(e)))
+    }
+
+    fn try_file(&self, file: &Path) -> Result<()> {
+        let written = write_atomically(file, &"probe", false);
+        let removed = remove_written(file);
+        written.and(removed).map_err(|e| self.failed(e))
+    }
+
     fn look(&self) -> Result<Found> {
         os::look_at_link(&self.path).map_err(|e| self.failed(e))
     }
@@ -207,6 +234,25 @@ mod tests {
             assert_eq!(refusal, expected);
             assert_eq!(mode(folder.path()), of_others);
         }
+    }
+
+    #[test]
+    fn a_trial_of_the_folder_leaves_nothing_and_fails_where_an_owner_would() {
+        let folder = tempfile::tempdir().unwrap();
+        set_mode(folder.path(), 0o700);
+        let file = folder.path().join("file");
+        for name in ["", "run", "above/run"] {
+            let runtime = RuntimeFolder::at(folder.path().join(name));
+            runtime.try_out().unwrap();
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "{name}");
+        }
+        fs::write(&file, "").unwrap();
+        for path in [&file, &file.join("run"), Path::new("/proc/plimsoll")] {
+            let refusal = RuntimeFolder::at(path).try_out().unwrap_err().to_string();
+            assert!(refusal.starts_with(path.to_str().unwrap()), "{refusal}");
+        }
+        set_mode(folder.path(), 0o777);
+        assert!(RuntimeFolder::at(folder.path()).try_out().is_err());
     }
 
     #[test]

@@ -73,3 +73,32 @@ fn doctor_gives_the_reason_of_run_in_a_foreign_cgroup_namespace() {
     assert!(permission.starts_with("no: "), "{permission}");
     host.assert_clean();
 }
+
+#[test]
+fn doctor_says_no_where_run_fails_because_of_the_runtime_folder() {
+    let host = Host::new();
+    let long = "x".repeat(100);
+    for unusable in [
+        // Read-only.
+        r#"mount -t tmpfs -o ro,mode=700 tmpfs "$PLIMSOLL_RUNTIME_DIR""#,
+        // Full.
+        r#"mount -t tmpfs -o size=4k,mode=700 tmpfs "$PLIMSOLL_RUNTIME_DIR" &&
+           head -c 4096 /dev/zero >"$PLIMSOLL_RUNTIME_DIR/full""#,
+        r#"chmod 1777 "$PLIMSOLL_RUNTIME_DIR""#,
+        r#"chmod 700 "$PLIMSOLL_RUNTIME_DIR" && chown 1 "$PLIMSOLL_RUNTIME_DIR""#,
+        "export PLIMSOLL_RUNTIME_DIR=/dev/null",
+        &format!("export PLIMSOLL_RUNTIME_DIR=/run/{long}"),
+    ] {
+        let script = format!("{{ {unusable}; }} || exit 99\n{BOTH}");
+        let mut command = with_own_mounts(&script);
+        command.arg(binary());
+        let finished = run_and_doctor(&host, command).good();
+        let last = finished.stderr.lines().last();
+        assert_eq!(last, Some("run: 125"), "{unusable}: {finished:?}");
+        let permission = permission(&finished);
+        assert!(permission.starts_with("no: "), "{unusable}: {permission}");
+    }
+    let root = nix::unistd::Uid::from_raw(0);
+    nix::unistd::chown(host.runtime(), Some(root), None).unwrap();
+    host.assert_clean();
+}

@@ -8,7 +8,6 @@ use plimsoll_engine::cgroup::try_group;
 use plimsoll_engine::host::Capabilities;
 use plimsoll_engine::knobs::{Class, Knobs};
 use plimsoll_engine::plan::{Plan, PlanItem};
-#[cfg(feature = "sched-ext")]
 use plimsoll_engine::runtime::RuntimeFolder;
 #[cfg(feature = "sched-ext")]
 use plimsoll_scx::{Host, Readiness};
@@ -131,7 +130,13 @@ fn advice(host: &Capabilities) -> Vec<String> {
 /// Tries what `run` needs for a group: by this user's own owner, or else by the host's.
 fn try_permission(hierarchy: &Arc<Hierarchy>) -> Result<()> {
     match hierarchy.check_permission() {
-        Ok(()) => Ok(try_group(hierarchy)?),
+        Ok(()) => {
+            let runtime = RuntimeFolder::of_this_user();
+            // The path of a socket must not be too long.
+            Owner::at(&runtime)?;
+            runtime.try_out()?;
+            Ok(try_group(hierarchy)?)
+        }
         Err(error) => match Owner::of_host() {
             Ok(Some(_)) => Ok(()),
             _ => Err(error.into()),
