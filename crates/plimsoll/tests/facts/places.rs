@@ -1,8 +1,9 @@
 //! Checks before a write: the harm of a request to others, and their limits around it.
 
-use crate::common::{Host, bandwidth_us, membership, wait_until};
+use crate::common::{Host, bandwidth_us, membership, wait_for, wait_until};
 use crate::rig::{Daemon, of_cgroup, rule, shown};
 use plimsoll_engine::host::nr_cpus_online;
+use plimsoll_engine::tasks;
 
 #[test]
 fn more_headroom_than_cpus_is_refused_and_keeps_no_batch_work_out() {
@@ -139,6 +140,18 @@ fn real_time_tasks_are_counted_and_told() {
             refused.one_line().contains("is a real-time task"),
             "{refused:?}"
         );
+        // Nor may a process of which another thread is one.
+        let burner = host.spawn(host.plimsoll("load burn --threads 2 --duration 600s".split(' ')));
+        let pid = burner.pid();
+        let another = || tasks::threads(pid).into_iter().find(|tid| *tid != pid);
+        let tid = wait_for("it has two threads", another).to_string();
+        let chrt = std::process::Command::new("chrt")
+            .args(["-f", "-p", "5", &tid])
+            .status();
+        assert!(chrt.unwrap().success());
+        let refused = host.run(["set", &pid.to_string(), "--cap", "10%"]);
+        burner.kill_hard();
+        assert!(refused.one_line().contains("or has one"), "{refused:?}");
         return;
     }
     let run = "run --name rt --cap 10% -- chrt -f 5 sleep 600";
@@ -157,7 +170,7 @@ fn real_time_tasks_are_counted_and_told() {
     run.stop();
     // Also one that nobody has looked at meanwhile.
     let run = ["run", "--cap", "10%", "--", "chrt", "-f", "5", "true"];
-    let told = host.run(run).good().one_line();
+    let told = host.run(run).good().stderr;
     assert!(told.contains("was a real-time task"), "{told}");
 }
 

@@ -183,7 +183,7 @@ fn check_thawed(hierarchy: &Arc<Hierarchy>, pid: i32) -> Result<()> {
 /// cgroup that has no real-time runtime of its own (`sched_rt_can_attach` in kernel/sched/rt.c).
 fn real_time_refused(error: CgroupError, pid: i32) -> EngineError {
     match error.os_error() {
-        Some(libc::EINVAL) if tasks::policy_number(pid).is_some_and(tasks::is_real_time) => {
+        Some(libc::EINVAL) if tasks::nr_real_time(&tasks::threads(pid)) > 0 => {
             EngineError::RealTime { pid }
         }
         _ => error.into(),
