@@ -177,8 +177,10 @@ fn a_command_that_was_not_started_ends_quietly_with_a_killed_run() {
     let host = Host::new();
     // The owner that is started meanwhile would be another child.
     let keeps = host.start(["run", "--name", "keeps", "--", "sleep", "600"]);
-    wait_until("there is an owner", || host.owner().is_some());
-    host.show("keeps");
+    wait_until("the owner has its group", || {
+        let owner = host.owner();
+        owner.is_some_and(|state| state.groups.iter().any(|group| group.name == "keeps"))
+    });
     let owner = Pid::from_raw(host.owner_pid());
     // It does not answer, so that the command is not started.
     nix::sys::signal::kill(owner, Signal::SIGSTOP).unwrap();
