@@ -35,6 +35,8 @@ pub enum CgroupError {
     HasChildren { path: PathBuf },
     #[error("{path}: is in a threaded subtree and takes no processes (`domain invalid` in its cgroup.type)", path = path.display())]
     InThreadedSubtree { path: PathBuf },
+    #[error("{path}: cannot create: a cgroup above has reached its cgroup.max.descendants or cgroup.max.depth", path = path.display())]
+    TooMany { path: PathBuf },
     #[error("{target}: no such {what}")]
     NoTarget {
         target: String,
@@ -64,6 +66,17 @@ impl CgroupError {
         }
     }
 
+    /// A cgroup cannot be created.
+    pub(crate) fn creation(path: &Path, source: io::Error) -> Self {
+        match source.raw_os_error() {
+            // `cgroup_mkdir` in kernel/cgroup/cgroup.c.
+            Some(libc::EAGAIN) => Self::TooMany {
+                path: path.to_owned(),
+            },
+            _ => Self::file("create", path, source),
+        }
+    }
+
     /// Returns the kernel's error number for a failed use of a file.
     pub fn os_error(&self) -> Option<i32> {
         match self {
@@ -79,3 +92,20 @@ impl CgroupError {
 }
 
 pub type Result<T> = std::result::Result<T, CgroupError>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_of_the_number_of_cgroups_is_named() {
+        let failed = |number| {
+            let source = io::Error::from_raw_os_error(number);
+            CgroupError::creation(Path::new("/a/b"), source).to_string()
+        };
+        let too_many = failed(libc::EAGAIN);
+        assert!(too_many.contains("/a/b: cannot create"), "{too_many}");
+        assert!(too_many.contains("cgroup.max.descendants"), "{too_many}");
+        assert!(failed(libc::ENOSPC).contains("No space left"));
+    }
+}

@@ -148,7 +148,7 @@ impl CpuGroup {
         for folder in self.folders() {
             match os::create_folder(&folder) {
                 Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-                    return Err(CgroupError::file("create", &folder, error));
+                    return Err(CgroupError::creation(&folder, error));
                 }
                 _ => (),
             }
