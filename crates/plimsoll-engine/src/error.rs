@@ -31,8 +31,8 @@ pub enum EngineError {
     )]
     BadName { name: String },
     #[error(
-        "{pid}: is a real-time task, or has one, and this kernel lets none into a cgroup without real-time \
-         runtime of its own; start the command without, such as by `chrt -o 0`"
+        "{pid}: is a real-time task, or has one, and this kernel lets none into a cgroup without \
+         real-time runtime of its own; start the command without, such as by `chrt -o 0`"
     )]
     RealTime { pid: i32 },
     #[error(

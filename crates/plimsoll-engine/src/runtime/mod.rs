@@ -87,7 +87,7 @@ impl RuntimeFolder {
 
     /// Allows all users to open files in a private folder by name, as clients of a daemon's socket
     /// must. They cannot list it, and all other files in it are private to its user. A folder that
-    /// others may enter already keeps its mode.
+    /// others may read or enter already keeps its mode.
     ///
     /// # Errors
     /// When the folder does not exist or belongs to another user.

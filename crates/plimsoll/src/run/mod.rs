@@ -89,7 +89,8 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         owner => owner?,
     };
     let given = args.name.clone();
-    let is_limited = knobs != Knobs::default();
+    let is_limited = knobs.quota.is_some() || knobs.has_cap();
+    let is_held = is_limited || knobs.class.is_some() || knobs.weight.is_some();
     let request = Request::Run(Box::new(Run {
         is_numbered: given.is_none(),
         name: given.unwrap_or_else(|| stem(&args.command[0])),
@@ -131,7 +132,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         }
     };
     let status = signals.until_child_ends(&mut child)?;
-    if is_limited && child.ended_real_time() {
+    if is_held && child.ended_real_time() {
         output::tell(
             "the command was a real-time task, which no quota, cap, class or weight holds",
         );

@@ -144,9 +144,13 @@ impl Table {
         for (index, policy) in groups.iter().copied().enumerate() {
             let is_there = self.groups.contains_key(&*policy.name);
             results.push(match policy.selector {
-                _ if is_there => self
-                    .change(policy, &mut *on_made)
-                    .inspect_err(|_| refused.push(index)),
+                _ if is_there => {
+                    let done = self.change(policy, &mut *on_made);
+                    if matches!(done, Err(EngineError::NotEnforceable { .. })) {
+                        refused.push(index);
+                    }
+                    done
+                }
                 Selector::Cgroup(_) => {
                     foreign.push((index, policy));
                     Ok(())
