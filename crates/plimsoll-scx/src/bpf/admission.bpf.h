@@ -248,7 +248,7 @@ static __noinline void charge_task(struct task_struct *p, struct task_ctx *t, s3
 	cgroup_clock_charge(t, llc_of(cpu), ran_ns);
 	t->has_run = 1;
 	gc->run_ns += ran_ns;
-	if (is_plain(chain))
+	if (is_unlimited(chain))
 		return;
 	if (group->params.flags & PLIMSOLL_CAPPED_FLAGS)
 		task_cap_charge(t, group, ran_ns, plim_sub_floor(now, ran_ns), now);

@@ -236,18 +236,24 @@ static __always_inline u64 floor_of(const struct task_ctx *t, u32 llc, u64 clock
 static __always_inline void
 order_join(struct task_ctx *t, const struct task_struct *p, u32 llc, u64 now)
 {
-	u64 effective = effective_weight(t, p), clock = clock_at(t->place);
-	u32 part = has_fixed_request(p) ? PLIM_ORDER_PART_WHOLE : request_part(t, p);
+	u64 effective, clock;
+	u32 part;
 
 	if (p->policy == POLICY_BATCH)
 		t->order.request_ns = PLIM_ORDER_REQUEST_MAX_NS;
 	else if (p->se.custom_slice)
 		t->order.request_ns = plim_min(p->se.slice, REQUEST_GIVEN_MAX_NS);
+	/* It has joined already, as plimsoll_select_cpu() has it do. */
+	if (!t->slept_ns && !t->has_run)
+		return;
+	effective = effective_weight(t, p);
+	clock = clock_at(t->place);
+	part = has_fixed_request(p) ? PLIM_ORDER_PART_WHOLE : request_part(t, p);
 	if (t->slept_ns) {
 		plim_order_wake(&t->order, clock, floor_of(t, llc, clock, effective),
 				plim_elapsed_ns(now, t->slept_ns), effective, part);
 		t->slept_ns = 0;
-	} else if (t->has_run) {
+	} else {
 		plim_order_requeue(&t->order, clock, has_fixed_request(p), effective, part);
 	}
 	t->has_run = 0;

@@ -532,7 +532,7 @@ void BPF_STRUCT_OPS(plimsoll_stopping, struct task_struct *p, bool runnable)
 	charge_task(p, t, cpu, now);
 	chain = group_at(t->chain);
 	t->in_kernel = 0;
-	if (chain && !is_plain(chain)) {
+	if (chain && !is_unlimited(chain)) {
 		return_chain(t->chain, cpu);
 		t->in_kernel = may_hold_locks(p, runnable);
 	}
