@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Balance between LLCs whose CPUs all have work: at intervals a CPU pulls a task
- * from an LLC whose tasks wait longer, by the core's decision. (A CPU without work
- * pulls any task: see should_pull() in dispatch.bpf.h.)
+ * Balance between LLCs whose CPUs all have work: at intervals a CPU looks at some of the
+ * others, in turn, and pulls a task from one whose tasks wait longer, by the core's
+ * decision. (A CPU without work pulls any task: see should_pull() in dispatch.bpf.h.)
  */
 #ifndef PLIMSOLL_BALANCE_BPF_H
 #define PLIMSOLL_BALANCE_BPF_H
@@ -12,12 +12,15 @@
 
 /* Interval at which a CPU compares LLCs. */
 #define BALANCE_NS PLIM_BATCH_SLICE_DEFAULT_NS
+/* Most LLCs that it looks at then. */
+#define BALANCE_LLCS_MAX 8
 
 static __always_inline bool balance_is_due(struct plimsoll_cpu *c, u64 now)
 {
 	if (nr_llcs == 1 || now < c->balance_next_ns)
 		return false;
 	c->balance_next_ns = now + BALANCE_NS;
+	c->balance_first += BALANCE_LLCS_MAX;
 	return true;
 }
 
@@ -44,8 +47,8 @@ __noinline int llc_wait_of(u32 llc, u64 now, struct plim_batch_cpu *known)
 		room_ppm += cpu_room_ppm(c, now);
 		cpus++;
 	}
-	if (!cpus)
-		return 0;
+	/* What waits for CPUs that are offline waits for ever. */
+	cpus = plim_max(cpus, 1);
 	known->room_ppm = room_ppm / cpus;
 	bpf_for (tier, 0, PLIMSOLL_TIERS) {
 		queued = scx_bpf_dsq_nr_queued(shard_queue(llc, tier));
@@ -57,17 +60,17 @@ __noinline int llc_wait_of(u32 llc, u64 now, struct plim_batch_cpu *known)
 	return 0;
 }
 
-/* The first LLC from which a CPU of @llc should pull a task; @llc itself: none. */
-__noinline u32 llc_to_pull_from(u32 llc, u64 now)
+/* The first of some other LLCs from which a CPU of @llc should pull a task; @llc itself: none. */
+__noinline u32 llc_to_pull_from(u32 llc, u32 first, u64 now)
 {
 	struct plim_batch_cpu from = {}, to = {};
-	u32 i, other;
+	u32 i, other, nr_others = nr_llcs - 1;
 
 	llc_wait_of(llc, now, &to);
-	bpf_for (i, 1, PLIMSOLL_LLCS_MAX) {
-		if (i >= nr_llcs)
+	bpf_for (i, 0, BALANCE_LLCS_MAX) {
+		if (i >= nr_others)
 			break;
-		other = (llc + i) % nr_llcs;
+		other = (llc + 1 + (first + i) % nr_others) % nr_llcs;
 		llc_wait_of(other, now, &from);
 		if (plim_batch_should_pull(&from, &to, PLIM_BATCH_SLICE_DEFAULT_NS))
 			return other;

@@ -228,9 +228,9 @@ __noinline int pull(u32 tier, s32 cpu, u64 now)
 }
 
 /* Pulls a task from an LLC whose tasks wait longer than those of this one. */
-__noinline int dispatch_balance(u32 llc, s32 cpu, u32 tier_of_prev, u64 now)
+__noinline int dispatch_balance(u32 first, s32 cpu, u32 tier_of_prev, u64 now)
 {
-	u32 other = llc_to_pull_from(llc, now), tier;
+	u32 llc = llc_of(cpu), other = llc_to_pull_from(llc, first, now), tier;
 
 	if (other == llc)
 		return TAKE_NONE;
@@ -446,13 +446,14 @@ serve_all(struct task_struct *prev, struct plimsoll_cpu *c, u32 tier_of_prev, s3
  * into its queue only after ops.enqueue() has returned: this CPU may have found none,
  * and that one may have found no idle CPU. Each writes its side first and then reads the
  * other's, so one of them sees the other. Retries end with the insertion; a count that is
- * wrong costs a few looks each time that a CPU goes idle.
+ * wrong costs a few looks each time that a CPU goes idle. Normal work of another LLC counts,
+ * too: see should_pull().
  */
 static __always_inline bool work_waits(struct plimsoll_cpu *c, u32 llc, u64 now)
 {
 	struct shard *shard = shard_of(llc);
+	u32 nr_rounds, other;
 	u64 since_ns;
-	u32 nr_rounds;
 	bool waits;
 
 	/* Also the barrier between the write of the state and the reads. */
@@ -468,6 +469,11 @@ static __always_inline bool work_waits(struct plimsoll_cpu *c, u32 llc, u64 now)
 	waits = READ_ONCE(shard->nr_waiting[PLIMSOLL_TIER_NORMAL]) > 0 ||
 		(!headroom_on && (READ_ONCE(shard->nr_waiting[PLIMSOLL_TIER_BATCH]) > 0 ||
 				  READ_ONCE(shard->nr_waiting[PLIMSOLL_TIER_BACKGROUND]) > 0));
+	bpf_for (other, 0, nr_llcs) {
+		if (waits || nr_rounds)
+			break;
+		waits = READ_ONCE(shard_of(other)->nr_waiting[PLIMSOLL_TIER_NORMAL]) > 0;
+	}
 	if (!waits)
 		c->nr_rounds = 0;
 	return waits;
@@ -529,7 +535,7 @@ static __always_inline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 
 	if (dispatch_overdue(c, cpu, now))
 		return;
 	if (balance_is_due(c, now) &&
-	    dispatch_balance(llc_of(cpu), cpu, tier_of_prev, now) == TAKE_MOVED)
+	    dispatch_balance(c->balance_first, cpu, tier_of_prev, now) == TAKE_MOVED)
 		return;
 	if (serve_all(prev, c, tier_of_prev, cpu, now))
 		return;

@@ -213,6 +213,7 @@ struct plimsoll_cpu {
 			     */
 	plim_u64 turn_next_ns[PLIMSOLL_TURNS]; /* the next of each kind is due */
 	plim_u64 balance_next_ns; /* LLCs are not compared before */
+	plim_u32 balance_first; /* of the LLCs that are compared next */
 	plim_u64 nr_dispatches;
 	plim_u32 tier; /* of the task of ours that runs; PLIMSOLL_TIERS: none */
 	plim_u32 tier_counted; /* as which it counts in nr_lower; normal does not */
