@@ -49,6 +49,7 @@ struct cgroup_record {
 	u32 limit_slot; /* of its cpu.max; 0: none. Atomic */
 	u32 in_background; /* cpu.idle at any level; written with the shares */
 	u64 known_at_ns; /* when shares were refreshed */
+	u64 cgroup_id;
 	struct tier_load tiers[PLIMSOLL_TIERS_PADDED];
 };
 
@@ -337,6 +338,9 @@ __noinline int shares_follow(struct task_struct *p __arg_trusted, u32 index)
 	normal = batch = background = plim_order_share_at_top(weight_of(record));
 	bpf_for (depth, 0, PLIMSOLL_CGROUP_DEPTH_MAX) {
 		is_decided |= record->is_batch;
+		/* One without a record counts in that of another. */
+		if (tg && tg->css.cgroup->kn->id != record->cgroup_id)
+			tg = NULL;
 		if (tg) {
 			is_idle |= !is_decided && tg->idle;
 			weight_follows(index, record, tg);
@@ -537,6 +541,7 @@ static __always_inline void record_begins(struct cgroup *cgrp, u32 weight)
 	__builtin_memset(record, 0, sizeof(*record));
 	record->generation = generation;
 	cgroup_clocks_begin(index);
+	record->cgroup_id = id;
 	record->weight = plim_order_group_weight(weight);
 	bpf_for (tier, 0, PLIMSOLL_TIERS) {
 		record->tiers[tier & PLIMSOLL_TIER_MASK].share =
