@@ -301,12 +301,19 @@ static int headroom_update(void *map, int *key, struct bpf_timer *timer)
 	    shortfall_ns;
 	struct plimsoll_machine *m;
 	s32 allowed, over;
-	u32 zero = 0;
+	u32 zero = 0, cpu;
 	bool spare;
 
 	m = bpf_map_lookup_elem(&machine, &zero);
-	if (!m || !headroom_on)
+	if (!m)
 		return 0;
+	if (!headroom_on) {
+		/* It has ended, also for a CPU that is about to be refused. */
+		bpf_for (cpu, 0, nr_cpu_ids) {
+			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+		}
+		return 0;
+	}
 	headroom_sum(now, &idle_ns, &token_ns);
 
 	bpf_spin_lock(&m->lock);
