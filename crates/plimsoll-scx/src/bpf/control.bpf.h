@@ -18,6 +18,7 @@ group_begin(struct plimsoll_group *group, const struct plimsoll_params *params, 
 	plim_ratecap_init(&group->cap, now);
 	group->generation++;
 	group->background = 0;
+	group->in_background = 0;
 	group->nr_background_switches = 0;
 	group->blocked_until_ns = 0;
 	group->rate_ran_ns = 0;

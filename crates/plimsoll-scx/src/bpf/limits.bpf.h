@@ -157,6 +157,12 @@ static __noinline bool headroom_lifts(u32 slot, s32 cpu)
 	return c && (!yields || token_take(c, cpu));
 }
 
+/* A task that was killed has to run to exit. */
+static __always_inline bool is_under_no_limit(const struct task_struct *p, const struct task_ctx *t)
+{
+	return lifts_limits(t) || is_dying(p);
+}
+
 /* Parks a task that is being queued, if a limit keeps it from running. */
 static __always_inline bool park_if_limited(struct task_struct *p, struct task_ctx *t,
 					    const struct plimsoll_group *group, s32 cpu,
@@ -274,7 +280,7 @@ __noinline int take_limited(u64 dsq_id, u32 tier, s32 cpu, u64 now)
 		}
 		until_ns = 0;
 		left_ns = SLICE_MIN_NS;
-		if (!lifts_limits(t)) {
+		if (!is_under_no_limit(p, t)) {
 			until_ns = own_cap_until_ns(t, group, now);
 			left_ns = until_ns ? 0 : admit_task(t, cpu, now);
 		}
@@ -328,6 +334,40 @@ static __always_inline u32 nr_to_unpark(const struct plimsoll_group *group, u32 
 }
 
 /*
+ * Has a CPU look for a task that is back in its queue: an idle one, or, if it @may_take, one
+ * that runs a lower tier.
+ */
+static __always_inline void
+show_returned(struct task_struct *p, const struct task_ctx *t, s32 cpu, u32 tier, bool may_take)
+{
+	struct plimsoll_cpu *c = cpu_at(cpu);
+
+	if (t->in_own_queue) {
+		if (may_take && c && runs_below(c, tier))
+			take_cpu(cpu);
+		else /* The kernel itself looks whether it is idle: it may be about to be. */
+			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+		return;
+	}
+	/* Headroom may keep an idle CPU from it. */
+	if ((tier == PLIMSOLL_TIER_NORMAL || token_available(true)) && kick_idle_for(p, cpu, false))
+		return;
+	cpu = may_take ? cpu_of_lower_tier(p, cpu, tier) : -1;
+	if (cpu >= 0)
+		take_cpu(cpu);
+}
+
+/* How many tasks may take a CPU at once: each of the others would find nothing left. */
+static __always_inline u64 nr_to_take(const struct plimsoll_group *group, u32 slot, u64 now)
+{
+	if (group->params.flags & PLIMSOLL_CAP)
+		return plim_max(cap_run_ns(slot, now) / CAP_RUN_MIN_NS, 1);
+	if (group->params.flags & PLIMSOLL_QUOTA)
+		return group->pool.runtime_ns / plim_max(READ_ONCE(bandwidth_slice_ns), 1) + 1;
+	return UNPARK_MAX;
+}
+
+/*
  * Returns parked tasks of a limit that has ended to their queues. Returns when to go on,
  * 0: none is left, or all wait for a boundary of the quota.
  *
@@ -340,7 +380,7 @@ __noinline u64 unpark(u32 slot, u64 now)
 	struct task_struct *p;
 	struct task_ctx *t;
 	u64 until_ns, next_ns = 0;
-	u32 tier, nr_max;
+	u32 tier, nr_max, nr_takes;
 	int seen = count_from;
 	s32 cpu;
 
@@ -351,6 +391,7 @@ __noinline u64 unpark(u32 slot, u64 now)
 	if (!scx_bpf_dsq_nr_queued(parked_id(slot)))
 		return 0;
 	nr_max = nr_to_unpark(group, slot, now);
+	nr_takes = plim_min(nr_to_take(group, slot, now), UNPARK_MAX);
 	bpf_rcu_read_lock();
 	bpf_for_each (scx_dsq, p, parked_id(slot), 0) {
 		t = task_of(p);
@@ -377,11 +418,7 @@ __noinline u64 unpark(u32 slot, u64 now)
 		if (!move_to_tier(BPF_FOR_EACH_ITER, p, t, tier))
 			continue;
 		load_enters(t, p, tier);
-		/* The kernel itself looks whether it is idle: it may be about to be. */
-		if (t->in_own_queue)
-			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
-		else
-			kick_idle_for(p, cpu, false);
+		show_returned(p, t, cpu, tier, seen <= nr_takes);
 	}
 	bpf_rcu_read_unlock();
 	return next_ns;
@@ -405,7 +442,7 @@ __noinline bool stays_in_background(struct task_ctx *t, u64 now)
 
 /*
  * Moves the tasks of a group whose usage rate has fallen out of a queue of the
- * background. Returns whether any of its tasks is there.
+ * background. Returns whether any of its tasks is, or may be, there.
  */
 __noinline bool leave_background(u32 slot, u64 dsq_id, u64 now)
 {
@@ -419,8 +456,10 @@ __noinline bool leave_background(u32 slot, u64 dsq_id, u64 now)
 		return false;
 	bpf_rcu_read_lock();
 	bpf_for_each (scx_dsq, p, dsq_id, 0) {
-		if (++seen > QUEUE_SCAN_MAX)
+		if (++seen > QUEUE_SCAN_MAX) {
+			any++;
 			break;
+		}
 		t = task_of(p);
 		if (!t || t->slot != slot)
 			continue;

@@ -8,8 +8,7 @@
  * ordered by when they may run again, or by when they came. Tasks that have waited
  * too long, whatever the reason, are moved to the overdue queue of their LLC, which
  * is served first and regardless of all limits: a task that does not run for 30 s ends
- * the whole scheduler. Killed tasks go there, too, for they have to run to die, and
- * holders of locks that normal work waits for.
+ * the whole scheduler. Holders of locks that normal work waits for go there, too.
  *
  * All queues are created when the scheduler is loaded, so that a group costs no
  * allocation and no queue is ever freed under a task.
@@ -37,6 +36,12 @@
 #define KICK_CPUS_MAX 64
 /* Most tasks of one queue that are checked in one pass. */
 #define QUEUE_SCAN_MAX 512
+/*
+ * The same for overdue tasks, some milliseconds: one that starves behind more is not found, and
+ * ends the scheduler. Few of those that are found run before everybody in each pass.
+ */
+#define OVERDUE_SCAN_MAX (1 << 14)
+#define OVERDUE_MOVE_MAX 512
 
 static __always_inline u64 shard_queue(u32 llc, u32 tier)
 {
@@ -88,15 +93,6 @@ static int queues_create(void)
 	return 0;
 }
 
-/* include/linux/sched/signal.h: the whole process is about to die. */
-#define SIGNAL_GROUP_EXIT 0x4
-
-/* Whether a task was killed: it has to run to exit, regardless of limits. */
-static __always_inline bool is_dying(const struct task_struct *p)
-{
-	return p->signal->flags & SIGNAL_GROUP_EXIT;
-}
-
 /* The queue of a task of this tier. */
 static __always_inline u64 queue_of(const struct task_ctx *t, s32 cpu, u32 tier)
 {
@@ -115,7 +111,8 @@ static __always_inline bool waits_offline(const struct task_ctx *t, s32 cpu)
 }
 
 /*
- * Wakes the first idle CPU, from @cpu on, on which a task may run. Returns whether one is.
+ * Wakes the first idle CPU, from @cpu on, on which a task may run, and which is woken for no
+ * other. Returns whether one is.
  * @in_llc: of the LLC of @cpu, whose queue the others do not look at.
  */
 __noinline bool kick_idle_for(struct task_struct *p __arg_trusted, s32 cpu, bool in_llc)
@@ -134,7 +131,8 @@ __noinline bool kick_idle_for(struct task_struct *p __arg_trusted, s32 cpu, bool
 		c = cpu_at(other);
 		if (!c || !c->online || c->state != PLIMSOLL_CPU_IDLE ||
 		    !bpf_cpumask_test_cpu(other, allowed) ||
-		    (in_llc && llc_of(other) != llc_of(cpu)))
+		    (in_llc && llc_of(other) != llc_of(cpu)) ||
+		    !scx_bpf_test_and_clear_cpu_idle(other))
 			continue;
 		scx_bpf_kick_cpu(other, SCX_KICK_IDLE);
 		found = true;
@@ -142,6 +140,52 @@ __noinline bool kick_idle_for(struct task_struct *p __arg_trusted, s32 cpu, bool
 	}
 	bpf_rcu_read_unlock();
 	return found;
+}
+
+/* Whether a CPU runs a task of a lower tier than this. */
+static __always_inline bool runs_below(const struct plimsoll_cpu *c, u32 tier)
+{
+	u32 running = READ_ONCE(c->tier);
+
+	return running > tier && running < PLIMSOLL_TIERS;
+}
+
+/* The first CPU, from @cpu on, whose task of a lower tier a task preempts. -1: none. */
+__noinline s32 cpu_of_lower_tier(struct task_struct *p __arg_trusted, s32 cpu, u32 tier)
+{
+	const struct cpumask *allowed;
+	struct plimsoll_cpu *c;
+	s32 other, found = -1;
+	u32 i;
+
+	if (READ_ONCE(nr_lower[tier & PLIMSOLL_TIER_MASK]) <= 0)
+		return -1;
+	bpf_rcu_read_lock();
+	allowed = p->cpus_ptr;
+	bpf_for (i, 0, KICK_CPUS_MAX) {
+		if (i >= nr_cpu_ids)
+			break;
+		other = ((u32)cpu + i) % nr_cpu_ids;
+		c = cpu_at(other);
+		if (c && runs_below(c, tier) && !READ_ONCE(c->is_taken) &&
+		    bpf_cpumask_test_cpu(other, allowed)) {
+			found = other;
+			break;
+		}
+	}
+	bpf_rcu_read_unlock();
+	return found;
+}
+
+/* Has a CPU dispatch, although its task could go on. */
+static __always_inline void take_cpu(s32 cpu)
+{
+	struct plimsoll_cpu *c = cpu_at(cpu);
+
+	if (!c)
+		return;
+	WRITE_ONCE(c->is_taken, 1);
+	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 }
 
 /* Moves a waiting task to the overdue queue, and has CPUs look for it. */
@@ -166,24 +210,25 @@ to_overdue(struct bpf_iter_scx_dsq *waiting, struct task_struct *p, struct task_
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 }
 
-/*
- * Moves overdue and killed tasks of one queue to the overdue queue of the LLC where
- * each last ran.
- */
+/* Moves overdue tasks of one queue to the overdue queue of the LLC where each last ran. */
 __noinline int move_overdue(u64 dsq_id)
 {
 	struct task_struct *p;
 	struct task_ctx *t;
-	int seen = count_from;
+	int seen = count_from, moved = count_from;
 
 	if (!scx_bpf_dsq_nr_queued(dsq_id))
 		return 0;
 	bpf_rcu_read_lock();
 	bpf_for_each (scx_dsq, p, dsq_id, 0) {
-		if (++seen > QUEUE_SCAN_MAX)
+		if (++seen > OVERDUE_SCAN_MAX)
+			break;
+		if (!is_overdue(p))
+			continue;
+		if (++moved > OVERDUE_MOVE_MAX)
 			break;
 		t = task_of(p);
-		if (t && (is_overdue(p) || is_dying(p)))
+		if (t)
 			to_overdue(BPF_FOR_EACH_ITER, p, t, PLIMSOLL_OVERDUE);
 	}
 	bpf_rcu_read_unlock();

@@ -55,14 +55,6 @@ static __always_inline bool runs_anywhere(const struct task_struct *p)
 	return p->nr_cpus_allowed >= nr_cpu_ids && !is_migration_disabled(p);
 }
 
-/* Whether a CPU runs a task of a lower tier than this. */
-static __always_inline bool runs_below(const struct plimsoll_cpu *c, u32 tier)
-{
-	u32 running = READ_ONCE(c->tier);
-
-	return running > tier && running < PLIMSOLL_TIERS;
-}
-
 /*
  * Whether a task preempts the one that runs on a CPU, if there is one of ours. Its
  * @deadline is as the shard compares it.
@@ -76,29 +68,6 @@ preempts(const struct plimsoll_cpu *c, u32 tier, u64 deadline, u64 request_ns, u
 		return c->tier > tier;
 	return plim_order_preempts(deadline, request_ns, READ_ONCE(c->deadline),
 				   READ_ONCE(c->request_ns), now >= READ_ONCE(c->served_at_ns));
-}
-
-/* The first CPU, from @cpu on, whose task of a lower tier a task preempts. -1: none. */
-__noinline s32 cpu_of_lower_tier(struct task_struct *p __arg_trusted, s32 cpu, u32 tier)
-{
-	const struct cpumask *allowed;
-	struct plimsoll_cpu *c;
-	s32 other;
-	u32 i;
-
-	if (READ_ONCE(nr_lower[tier & PLIMSOLL_TIER_MASK]) <= 0)
-		return -1;
-	allowed = p->cpus_ptr;
-	bpf_for (i, 0, PLACE_CPUS_MAX) {
-		if (i >= nr_cpu_ids)
-			break;
-		other = ((u32)cpu + i) % nr_cpu_ids;
-		c = cpu_at(other);
-		if (c && runs_below(c, tier) && !READ_ONCE(c->is_taken) &&
-		    bpf_cpumask_test_cpu(other, allowed))
-			return other;
-	}
-	return -1;
 }
 
 /*
@@ -215,17 +184,6 @@ s32 BPF_STRUCT_OPS(plimsoll_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 	return cpu;
 }
 
-/* Has a CPU dispatch, although its task could go on. */
-static __always_inline void take_cpu(s32 cpu)
-{
-	struct plimsoll_cpu *c = cpu_at(cpu);
-
-	if (!c)
-		return;
-	WRITE_ONCE(c->is_taken, 1);
-	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
-}
-
 /*
  * Wakes an idle CPU for a queued task, unless one was woken already. Returns
  * whether a CPU will look for work.
@@ -302,16 +260,29 @@ queue_overdue(struct task_struct *p, struct task_ctx *t, s32 cpu, u64 enq_flags,
 {
 	u32 llc = llc_of(cpu);
 
-	t->overdue = is_dying(p) ? 0 : PLIMSOLL_OVERDUE;
+	t->overdue = PLIMSOLL_OVERDUE;
 	/* A barrier, too, before idle CPUs are looked for: see work_waits(). */
 	__sync_lock_test_and_set(&overdue_since_ns[llc % PLIMSOLL_LLCS_MAX], now);
 	scx_bpf_dsq_insert(p, overdue_id(llc), SLICE_MIN_NS, enq_flags);
 	wake_for(p, cpu, enq_flags, now);
 }
 
+/* Without memory for a context it is treated as a task of no group, until it is queued again. */
+static __noinline struct task_ctx *task_begins(struct task_struct *p)
+{
+	struct task_ctx *t;
+
+	t = bpf_task_storage_get(&tasks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!t)
+		return NULL;
+	__builtin_memset(t, 0, sizeof(*t));
+	t->charged_ns = p->se.sum_exec_runtime;
+	return t;
+}
+
 void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 {
-	struct task_ctx *t = task_of(p);
+	struct task_ctx *t = task_of(p) ?: task_begins(p);
 	struct plimsoll_group *group, *chain;
 	u64 now = bpf_ktime_get_ns();
 	s32 cpu = scx_bpf_task_cpu(p);
@@ -344,7 +315,7 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 	if (!t->waiting_since_ns)
 		t->waiting_since_ns = now;
 	/* One that wakes has not waited; housekeeping finds those for which that is wrong. */
-	if (is_dying(p) || (!(enq_flags & SCX_ENQ_WAKEUP) && is_overdue(p))) {
+	if (!(enq_flags & SCX_ENQ_WAKEUP) && is_overdue(p)) {
 		queue_overdue(p, t, cpu, enq_flags, now);
 		return;
 	}
@@ -361,7 +332,7 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 	tier = tier_of(group, t, p) & PLIMSOLL_TIER_MASK;
 	tier_is_seen(tier);
 	task_joins_queue(p, t, c, cpu, tier, now);
-	if (!is_plain(chain) && READ_ONCE(nr_limited) > 0 && !lifts_limits(t) &&
+	if (!is_plain(chain) && READ_ONCE(nr_limited) > 0 && !is_under_no_limit(p, t) &&
 	    park_if_limited(p, t, group, cpu, enq_flags, now))
 		return;
 	if (tier == PLIMSOLL_TIER_NORMAL && (is_plain(chain) || admits_at_once(t->chain, cpu))) {
@@ -594,14 +565,7 @@ void BPF_STRUCT_OPS(plimsoll_update_idle, s32 cpu, bool idle)
 
 void BPF_STRUCT_OPS(plimsoll_enable, struct task_struct *p)
 {
-	struct task_ctx *t;
-
-	/* Without a context it is treated as a task of no group; see enqueue. */
-	t = bpf_task_storage_get(&tasks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!t)
-		return;
-	__builtin_memset(t, 0, sizeof(*t));
-	t->charged_ns = p->se.sum_exec_runtime;
+	task_begins(p);
 }
 
 void BPF_STRUCT_OPS(plimsoll_disable, struct task_struct *p)

@@ -42,6 +42,15 @@ static __always_inline u64 watchdog_waited_ns(const struct task_struct *p)
 	return plim_elapsed_ns(bpf_jiffies64(), p->scx.runnable_at) * READ_ONCE(jiffy_ns);
 }
 
+/* include/linux/sched/signal.h: the whole process is about to die. */
+#define SIGNAL_GROUP_EXIT 0x4
+
+/* Whether a task was killed. */
+static __always_inline bool is_dying(const struct task_struct *p)
+{
+	return p->signal->flags & SIGNAL_GROUP_EXIT;
+}
+
 /* Whether a task that is queued has to run now, regardless of limits. */
 static __always_inline bool is_overdue(const struct task_struct *p)
 {
@@ -51,6 +60,9 @@ static __always_inline bool is_overdue(const struct task_struct *p)
 		return false;
 	/* Only a preemptible kernel has this, where a reader can be preempted. */
 	if (bpf_core_field_exists(p->rcu_read_lock_nesting) && p->rcu_read_lock_nesting > 0)
+		overdue_ns = OVERDUE_READER_NS;
+	/* A killed one was parked, or refused by headroom: its limits ended without an event. */
+	if (is_dying(p))
 		overdue_ns = OVERDUE_READER_NS;
 	return watchdog_waited_ns(p) >= overdue_ns;
 }
