@@ -25,6 +25,7 @@ pub struct Found {
 pub struct Listed {
     pub path: PathBuf,
     pub is_folder: bool,
+    pub inode: u64,
 }
 
 /// The ways to open a file. All but `Write` allow reading.

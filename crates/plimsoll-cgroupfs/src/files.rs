@@ -56,6 +56,23 @@ pub fn check_folder(folder: &Path, inode: Option<u64>) -> Result<()> {
     Err(CgroupError::file("find", folder, gone))
 }
 
+/// Finds the folder of the cgroup with an inode number, by its last known path: v1 lets anybody with
+/// the permission rename it within its parent (`cgroup1_rename` in kernel/cgroup/cgroup-v1.c).
+///
+/// # Errors
+/// When the cgroup is gone.
+pub fn find_folder(folder: &Path, inode: Option<u64>) -> Result<PathBuf> {
+    let Err(gone) = check_folder(folder, inode) else {
+        return Ok(folder.to_owned());
+    };
+    // Only v1 has the file. On v2, thousands of cgroups beside it are not looked at.
+    let parent = folder.parent().filter(|it| os::exists(&it.join("tasks")));
+    let beside = parent.map_or_else(Vec::new, |it| os::list(it).unwrap_or_default());
+    let mut beside = beside.into_iter();
+    let found = beside.find(|found| found.is_folder && Some(found.inode) == inode);
+    found.map(|found| found.path).ok_or(gone)
+}
+
 /// Reads a kernel file that holds one number.
 ///
 /// When the file cannot be read or holds something else.

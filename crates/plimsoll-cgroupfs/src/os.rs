@@ -6,7 +6,9 @@
 
 use std::fs;
 use std::io::{self, Read as _, Seek as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, DirEntryExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _,
+};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -106,6 +108,7 @@ pub fn list(path: &Path) -> io::Result<Vec<Listed>> {
         found.push(Listed {
             path: entry.path(),
             is_folder: entry.file_type()?.is_dir(),
+            inode: entry.ino(),
         });
     }
     Ok(found)

@@ -171,6 +171,48 @@ fn tasks_of_a_recreated_cgroup_keep_their_level() {
 }
 
 #[test]
+fn a_renamed_cgroup_has_its_first_values_in_the_end_and_in_a_group_of_its_new_name() {
+    let rename = |from: &str, to: &str| {
+        simulated::with(|kernel| kernel.others_rename(Path::new(from), Path::new(to))).unwrap();
+    };
+    let ours = r#"{"weight": "50", "nice": "5", "quota": "90ms/100ms"}"#;
+    // The owner may be dead meanwhile, and another cgroup may take the old name.
+    for (dies, is_taken, again) in [
+        (false, false, false),
+        (false, true, true),
+        (true, false, false),
+        (true, true, true),
+    ] {
+        let mut rig = Rig::on(Version::V1);
+        others_write("s/cpu.shares", "300");
+        rig.put("/s", ours);
+        others_fork(5, 6);
+        if dies {
+            rig.kill();
+        }
+        rename("s", "t");
+        if is_taken {
+            rename("d", "s");
+        }
+        if dies {
+            rig.start();
+        }
+        if again {
+            rig.put("/t", r#"{"weight": "70"}"#);
+            assert_eq!(text("t/cpu.cfs_quota_us"), weight("-1"));
+            assert_eq!(nice([5, 6]), [0, 0]);
+            rig.remove("/t");
+        } else if !dies {
+            rig.remove("/s");
+        }
+        rig.stop();
+        assert_eq!(text("t/cpu.shares"), weight("300"));
+        assert_eq!(text("t/cpu.cfs_quota_us"), weight("-1"));
+        assert_eq!(nice([5, 6]), [0, 0]);
+    }
+}
+
+#[test]
 fn a_level_that_somebody_else_has_set_goes_into_the_next_group() {
     for (knobs, during) in [(r#"{"weight": "50"}"#, 10), (r#"{"nice": "12"}"#, 12)] {
         let mut rig = Rig::new();

@@ -178,6 +178,33 @@ impl Cgroups {
         Ok(())
     }
 
+    /// v1: renames a cgroup within its parent, as `cgroup1_rename` does.
+    pub(super) fn rename(&mut self, from: &Path, to: &Path, tasks: &mut Tasks) -> io::Result<()> {
+        if self.version == Version::V2 {
+            return Err(error(libc::EPERM));
+        }
+        self.get(from)?;
+        if self.all.contains_key(to) {
+            return Err(error(libc::EEXIST));
+        }
+        if from.parent() != to.parent() {
+            return Err(error(libc::EIO));
+        }
+        let moved = |path: &Path| {
+            Some(
+                to.join(path.strip_prefix(from).ok()?)
+                    .components()
+                    .collect(),
+            )
+        };
+        let all = std::mem::take(&mut self.all).into_iter();
+        self.all = all
+            .map(|(path, cgroup)| (moved(&path).unwrap_or(path), cgroup))
+            .collect();
+        tasks.rename(moved);
+        Ok(())
+    }
+
     pub(super) fn look(&self, below: &Path) -> io::Result<Found> {
         let (is_folder, cgroup) = match self.get(below) {
             Ok(cgroup) => (true, cgroup),
@@ -203,6 +230,7 @@ impl Cgroups {
         let listed = |path: &PathBuf| Listed {
             path: Path::new(MOUNT).join(path),
             is_folder: true,
+            inode: self.all[path].inode,
         };
         Ok(self.children(below).map(listed).collect())
     }

@@ -104,6 +104,7 @@ impl Disk {
         let listed = |path: &PathBuf, is_folder| Listed {
             path: path.clone(),
             is_folder,
+            inode: self.names.get(path).copied().unwrap_or_default(),
         };
         let inside = |found: &&PathBuf| found.parent() == Some(path);
         let files = self.names.keys().filter(inside).map(|p| listed(p, false));

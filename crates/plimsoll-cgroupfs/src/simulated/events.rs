@@ -137,6 +137,13 @@ impl Events {
         }
     }
 
+    pub(super) fn renamed(&mut self, parent: u64, old: &OsStr, new: &OsStr) {
+        self.tell(Interest::Folders, parent, |watch| {
+            Event::Went(watch, old.to_owned())
+        });
+        self.came(parent, new);
+    }
+
     pub(super) fn written(&mut self, folder: u64, file: &Path) {
         let name = file.file_name().unwrap_or_default();
         self.tell(Interest::Writes, folder, |watch| {

@@ -248,6 +248,16 @@ impl Kernel {
         Ok(())
     }
 
+    /// v1: renames a cgroup as another program. Its watch stays.
+    pub fn others_rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        self.cgroups.rename(from, to, &mut self.tasks)?;
+        let parent = from.parent().and_then(|parent| self.cgroups.inode(parent));
+        if let (Some(parent), Some(old), Some(new)) = (parent, from.file_name(), to.file_name()) {
+            self.events.renamed(parent, old, new);
+        }
+        Ok(())
+    }
+
     pub(crate) fn watch_folder(&mut self, queue: usize, folder: &Path) -> io::Result<WatchId> {
         self.alive()?;
         let below = folder.strip_prefix(MOUNT).ok();

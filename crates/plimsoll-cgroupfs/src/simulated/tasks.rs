@@ -96,6 +96,16 @@ impl Tasks {
         Ok(())
     }
 
+    /// Follows cgroups whose paths are others now.
+    pub(super) fn rename(&mut self, moved: impl Fn(&Path) -> Option<PathBuf>) {
+        let living = self.all.values_mut().map(|task| &mut task.cgroup);
+        for place in living.chain(&mut self.dying) {
+            if let Some(now) = moved(place) {
+                *place = now;
+            }
+        }
+    }
+
     pub(super) fn list(&self, cgroup: &Path) -> String {
         let inside = self.iter().filter(|(_, task)| task.cgroup == cgroup);
         inside.map(|(pid, _)| format!("{pid}\n")).collect()

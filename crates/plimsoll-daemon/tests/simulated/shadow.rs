@@ -105,6 +105,12 @@ impl Shadow {
         }
     }
 
+    /// Follows a cgroup that others rename.
+    pub fn rename(&mut self, from: &Path, to: &Path) {
+        let renamed = self.all.remove(from);
+        self.all.extend(renamed.map(|it| (to.to_owned(), it)));
+    }
+
     /// Forgets a cgroup that others remove.
     pub fn forget(&mut self, path: &Path) {
         self.all.remove(path);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use plimsoll_cgroupfs::{check_folder, os, threads_below};
+use plimsoll_cgroupfs::{find_folder, os, threads_below};
 
 use super::UndoReport;
 use crate::error::Result;
@@ -45,9 +45,9 @@ pub(crate) fn restore_levels(
         let folder = path.parent().unwrap_or(path);
         // Tasks of another cgroup at the same path have their levels from others.
         let inode = restores.held(folder).inode;
-        if check_folder(folder, inode).is_ok() {
+        if let Ok(folder) = find_folder(folder, inode) {
             let mut lineage = Lineage::new(group, &restores.tasks);
-            done = done.and(sweep(&mut lineage, path));
+            done = done.and(sweep(&mut lineage, &folder.join("cgroup.procs")));
         }
     }
     done

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use plimsoll_cgroupfs::{check_folder, read_text, write_text_of};
+use plimsoll_cgroupfs::{find_folder, read_text, write_text_of};
 
 use super::UndoReport;
 use crate::error::{EngineError, Result};
@@ -85,13 +85,14 @@ fn restore_file(file: &FileRestore, marked: &Marked<'_>, report: &mut UndoReport
         ours,
         ..
     } = file;
-    check_folder(path.parent().unwrap_or(path), *inode)?;
+    let is_in = |set: &HashSet<&Path>| path.parent().is_some_and(|at| set.contains(at));
+    let folder = find_folder(path.parent().unwrap_or(path), *inode)?;
+    let path = &folder.join(path.file_name().unwrap_or_default());
     let now = read_text(path)?;
     if now == *old {
         return Ok(());
     }
     let default = default_weight(path);
-    let is_in = |set: &HashSet<&Path>| path.parent().is_some_and(|at| set.contains(at));
     if default.is_some() && read_text(&path.with_file_name("cpu.idle")).is_ok_and(|it| it == "1") {
         // An idle cgroup has no weight. The kernel refuses it until the mark is cleared, and then
         // it is written again.

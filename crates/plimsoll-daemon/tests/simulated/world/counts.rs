@@ -19,11 +19,12 @@ pub struct Counts {
     pub(super) boots: u64,
     pub(super) changes_of_others: u64,
     pub(super) remade_within: u64,
+    pub(super) renamed: u64,
     pub(super) events_lost: u64,
 }
 
 impl Counts {
-    fn all(&mut self) -> [&mut u64; 16] {
+    fn all(&mut self) -> [&mut u64; 17] {
         [
             &mut self.granted,
             &mut self.refused,
@@ -40,6 +41,7 @@ impl Counts {
             &mut self.boots,
             &mut self.changes_of_others,
             &mut self.remade_within,
+            &mut self.renamed,
             &mut self.events_lost,
         ]
     }

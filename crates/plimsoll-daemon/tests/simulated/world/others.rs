@@ -143,7 +143,24 @@ impl World {
         self.has_strays = true;
     }
 
+    /// v1: renames a cgroup without others in it.
+    fn others_rename(&mut self) {
+        let names = ["d", "g"].map(Path::new);
+        for (from, to) in [(names[0], names[1]), (names[1], names[0])] {
+            if simulated::with(|kernel| kernel.others_rename(from, to)).is_ok() {
+                self.tell(|| format!("others rename {} to {}", from.display(), to.display()));
+                self.counts.renamed += 1;
+                self.shadow.rename(from, to);
+                self.kept.remove(&shown(from));
+                return self.observe_sometimes();
+            }
+        }
+    }
+
     pub(super) fn others_make_or_remove(&mut self) {
+        if self.version == Version::V1 && self.chance.once_in(4) {
+            return self.others_rename();
+        }
         let Some(path) = self.chance.pick(&FOREIGN) else {
             return;
         };

@@ -1,10 +1,10 @@
 //! Adding foreign cgroups, many at once.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use plimsoll_cgroupfs::{CpuGroup, name};
+use plimsoll_cgroupfs::{CpuGroup, Version, name};
 
 use super::{Table, no_group};
 use crate::cgroup::group::common::{Common, Context};
@@ -95,8 +95,9 @@ impl Table {
     }
 
     /// Puts back the rest of removed cgroups, such as the levels of their tasks, in whose places
-    /// there are others now: values of a removed cgroup are not the originals of another. Before any
-    /// change is planned, which may rest on such a level.
+    /// there are others now: values of a removed cgroup are not the originals of another. Puts back
+    /// renamed cgroups, too: our values under the old name are not the originals under the new one.
+    /// Before any change is planned, which may rest on such a level.
     fn put_back_removed(&mut self, policies: &[&GroupPolicy]) {
         let restores = self.context.journal.restores();
         let is_removed = |group: &CpuGroup| {
@@ -106,8 +107,21 @@ impl Table {
         };
         let paths = policies.iter().filter_map(|policy| path_of(policy).ok());
         let groups = paths.map(|path| CpuGroup::at(&self.context.hierarchy, path));
-        let removed = groups.filter(is_removed);
-        let folders: Vec<PathBuf> = removed.map(|group| folder_of(&group)).collect();
+        let removed = groups.clone().filter(is_removed);
+        let mut folders: Vec<PathBuf> = removed.map(|group| folder_of(&group)).collect();
+        // v2 renames none, and may hold thousands.
+        if self.context.hierarchy.version() == Version::V1 {
+            let known = |group: CpuGroup| {
+                let folder = folder_of(&group);
+                Some((group.bound().ok()?.inode()?, folder))
+            };
+            let present: HashMap<u64, PathBuf> = groups.filter_map(known).collect();
+            let renamed = restores.held.iter().filter(|(folder, held)| {
+                let now = held.inode.and_then(|inode| present.get(&inode));
+                now.is_some_and(|now| now != *folder)
+            });
+            folders.extend(renamed.map(|(folder, _)| folder.clone()));
+        }
         if !folders.is_empty() {
             self.left.retain(|folder| !folders.contains(folder));
             put_back(&folders, &mut self.context, &mut UndoReport::default());
