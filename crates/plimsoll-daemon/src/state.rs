@@ -162,6 +162,9 @@ pub struct Group {
     /// Failure, or loss of the desired state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+    /// Batch work of the kernel's fair class whose owner has no guard. Only in answers to changes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lacks_guard: bool,
     /// A likely mistake of its operator, though the desired state is in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,

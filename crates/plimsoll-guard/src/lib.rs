@@ -93,6 +93,14 @@ impl Guard {
         })
     }
 
+    /// Returns whether this process has the capabilities that the guard needs, in the first user
+    /// namespace. Unlike [`Self::check`] it takes no time worth mentioning.
+    #[must_use]
+    pub fn is_permitted() -> bool {
+        // The kernel takes a program of this type, like the guard's, of the privileged only.
+        ProgramType::RawTracepoint.is_supported().unwrap_or(false) && thread::check().is_ok()
+    }
+
     /// Checks that the guard could be attached, without attaching it.
     pub fn check() -> Result<(), Error> {
         load()?;

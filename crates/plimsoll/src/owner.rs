@@ -112,10 +112,6 @@ impl Owner {
         self.client.pid()
     }
 
-    pub fn is_of_root(&self) -> bool {
-        self.client.uid() == Some(0)
-    }
-
     /// Sends a request without a handle; see [`Owner::ask_about`].
     pub fn ask(&mut self, request: &Request) -> Result<Answer> {
         self.ask_about(request, None)

@@ -145,6 +145,7 @@ impl Service {
             plan: plan.unwrap_or_default(),
             statistics: sample,
             problem: entry.problem.clone().or(problem),
+            lacks_guard: false,
             note: desired.overlap_note(),
         })
     }

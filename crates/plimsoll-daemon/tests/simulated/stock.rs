@@ -25,6 +25,10 @@ struct Stock {
 }
 
 impl Starter for Stock {
+    fn may_attach_guard(&self) -> bool {
+        false
+    }
+
     fn attach_guard(&self, take: TakeGuard) {
         take(Err("no BPF".into()));
     }

@@ -65,7 +65,7 @@ fn change(args: &SetArgs) -> Result<ExitCode> {
     if args.plan.dry_run {
         output::print_plan(&plan_of(&groups), args.json)?;
     } else {
-        warn_of_losses(&owner, &hierarchy, &groups);
+        warn_of_losses(&hierarchy, &groups);
         print_changed(groups, args.json)?;
     }
     Ok(ExitCode::SUCCESS)

@@ -48,9 +48,10 @@ mod with_bpf {
         }
     }
 
-    /// Whether an owner of root attaches the guard, unless the kernel refuses.
+    /// Returns whether this process attaches the guard, unless the kernel refuses its program.
     pub fn may_be_attached() -> bool {
-        Capabilities::has_btf() && check_switch().is_ok()
+        let is_permitted = plimsoll_guard::Guard::is_permitted;
+        Capabilities::has_btf() && check_switch().is_ok() && is_permitted()
     }
 
     /// Attaches the guard.

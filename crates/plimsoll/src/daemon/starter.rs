@@ -121,6 +121,10 @@ impl HostStarter {
 }
 
 impl Starter for HostStarter {
+    fn may_attach_guard(&self) -> bool {
+        guard::may_be_attached()
+    }
+
     fn attach_guard(&self, take: TakeGuard) {
         let runtime = self.runtime.clone();
         let taken = Arc::clone(&take);

@@ -21,15 +21,14 @@ use plimsoll_daemon::control::protocol::{Request, Run};
 use plimsoll_daemon::service::Starter as _;
 use plimsoll_daemon::state::Group;
 use plimsoll_engine::EngineError;
-use plimsoll_engine::enforcer::EnforcerKind;
 use plimsoll_engine::host::Capabilities;
-use plimsoll_engine::knobs::{Class, Headroom, Knobs};
+use plimsoll_engine::knobs::{Headroom, Knobs};
 use plimsoll_engine::plan::{Fidelity, Plan};
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::sample::Sample;
 
 use crate::cli::RunArgs;
-use crate::daemon::{HostStarter, guard};
+use crate::daemon::HostStarter;
 use crate::error::{CommandError, Result};
 use crate::expected::Expected;
 use crate::output;
@@ -111,7 +110,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let handle = handles::of_process(held.pid())?;
     let groups = owner.change(&request, Some(handle.as_fd()))?;
     drop(handle);
-    warn_of_losses(&owner, &hierarchy, &groups);
+    warn_of_losses(&hierarchy, &groups);
     let group = groups.into_iter().next().ok_or(CommandError::NotStarted)?;
     let client = RunClient {
         runtime: owner.disconnect(),
@@ -167,13 +166,9 @@ fn plan_here(hierarchy: &Arc<Hierarchy>, knobs: Knobs, args: &RunArgs) -> Result
 
 /// Prints on standard error the knobs that are not enforced (`--best-effort`) or only
 /// approximately, and how much a service will feel batch work.
-pub fn warn_of_losses(owner: &Owner, hierarchy: &Arc<Hierarchy>, groups: &[Group]) {
+pub fn warn_of_losses(hierarchy: &Arc<Hierarchy>, groups: &[Group]) {
     groups.iter().for_each(warn_of_knobs);
-    let is_batch_of_fair_class = |group: &Group| {
-        group.knobs.class == Some(Class::Batch) && group.enforcer == EnforcerKind::Cgroup
-    };
-    let has_guard = owner.is_of_root() && guard::may_be_attached();
-    if !has_guard && groups.iter().any(is_batch_of_fair_class) {
+    if groups.iter().any(|group| group.lacks_guard) {
         let host = Capabilities::of_this_host(hierarchy);
         let expected = Expected::of(&host.kernel, host.nr_cpus, host.is_lazy);
         let caution = expected.and_then(|expected| expected.caution());

@@ -1,5 +1,7 @@
 //! The guard of the fair class: attached for batch work, and detached soon after it.
 
+use std::os::unix::process::CommandExt as _;
+
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_daemon::state::GuardState;
 
@@ -50,6 +52,36 @@ fn without_the_guard_run_says_what_a_service_has_to_expect() {
         (None, Some(_)) => assert_eq!(told, "", "a service hardly feels it"),
         (None, None) => assert!(told.contains("several times"), "{told}"),
     }
+}
+
+#[test]
+fn an_owner_that_may_attach_no_guard_has_its_privileged_clients_say_so() {
+    let host = Host::new();
+    let off = ["run", "--enforcer", "cgroup", "--class", "batch", "true"];
+    let mut without = host.plimsoll(off);
+    without.env("PLIMSOLL_GUARD", "off");
+    let expected = host.spawn(without).finish().good().stderr;
+    assert!(host.end_idle_owner());
+    let mut first = host.plimsoll(["run", "--name", "first", "--", "sleep", "600"]);
+    // SAFETY: a system call that takes numbers.
+    unsafe {
+        first.pre_exec(|| {
+            let cap_sys_nice = 23;
+            match libc::prctl(libc::PR_CAPBSET_DROP, cap_sys_nice, 0, 0, 0) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        });
+    }
+    let first = host.spawn(first);
+    wait_until("there is an owner", || host.owner().is_some());
+    // Before the owner has tried to attach it, and afterwards.
+    assert_eq!(host.run(off).good().stderr, expected);
+    wait_until("it is refused", || {
+        state(&host).is_none_or(|it| it.problem.is_some())
+    });
+    assert_eq!(host.run(off).good().stderr, expected);
+    first.stop();
 }
 
 #[test]

@@ -5,6 +5,8 @@ use std::os::fd::BorrowedFd;
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_cgroupfs::name::path_of;
 use plimsoll_engine::cgroup::check_place;
+use plimsoll_engine::enforcer::EnforcerKind;
+use plimsoll_engine::knobs::Class;
 
 use super::super::Service;
 use super::super::desired::Desired;
@@ -51,7 +53,14 @@ impl Service {
     }
 
     pub(super) fn groups_now(&self, names: &[String]) -> Answer {
-        let groups = self.groups(names, Detail::Full);
+        let mut groups = self.groups(names, Detail::Full);
+        let of_fair_class = groups.iter_mut().filter(|group| {
+            group.knobs.class == Some(Class::Batch) && group.enforcer == EnforcerKind::Cgroup
+        });
+        for group in of_fair_class {
+            let may_attach = || self.enforcement.starter().may_attach_guard();
+            group.lacks_guard = self.fair.guard.is_lacking(may_attach);
+        }
         let problems = groups.iter().filter_map(|group| group.problem.clone());
         let desired_states = names.iter().filter_map(|name| self.table.desired(name));
         let demand = self.table.demand();

@@ -74,6 +74,16 @@ impl GuardSwitch {
         };
     }
 
+    /// Returns whether there is no guard, or will be none; `may_attach`: the answer before it is
+    /// tried.
+    pub fn is_lacking(&self, may_attach: impl FnOnce() -> bool) -> bool {
+        match self {
+            Self::Off | Self::Attaching { .. } => !may_attach(),
+            Self::On { .. } => false,
+            Self::Refused(_) => true,
+        }
+    }
+
     /// Returns the state of the guard, once it is attached or refused.
     pub fn state(&self) -> Option<GuardState> {
         match self {
