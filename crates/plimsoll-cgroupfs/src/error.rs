@@ -29,7 +29,7 @@ pub enum CgroupError {
         /// The step that gives the permission.
         help: String,
     },
-    #[error("{path}: holds process {pid} itself; with the cpu controller for the cgroups in it, cgroup v2 would make it threaded, and these would take no processes any more; move its processes into a cgroup of their own in it first", path = path.display())]
+    #[error("{path}: holds process {pid} itself; with the cpu controller for the cgroups in it, cgroup v2 would make it threaded, and these would take no processes any more; move its processes into another cgroup first", path = path.display())]
     HasProcesses { path: PathBuf, pid: i32 },
     #[error("{path}: gives controllers to the cgroups in it, and takes no process itself", path = path.display())]
     HasChildren { path: PathBuf },

@@ -266,6 +266,36 @@ fn cgroups_of_others_inside_of_a_group_outlive_a_change_that_would_build_it_anew
 }
 
 #[test]
+fn a_process_in_the_parent_of_groups_is_named() {
+    // The controller may be on already.
+    for control in ["", "+cpu"] {
+        let mut rig = Rig::new();
+        simulated::with(|kernel| kernel.others_create(Path::new("plimsoll")).unwrap());
+        if !control.is_empty() {
+            others_write("cgroup.subtree_control", control);
+            others_write("plimsoll/cgroup.subtree_control", control);
+        }
+        others_start(7, "plimsoll", 0);
+        let refused = rig.enforcer().put(&own(5, r#"{"cap": "10%"}"#));
+        let refused = refused.unwrap_err().to_string();
+        assert!(
+            refused.contains("/plimsoll/: holds process 7 itself"),
+            "{refused}"
+        );
+        assert!(refused.ends_with("move its processes into another cgroup first"));
+        assert_eq!(place_of(5), Path::new("s"));
+        assert!(simulated::with(|kernel| kernel.broken.is_empty()));
+        others_write("d/cgroup.procs", "7");
+        rig.run("job", 5, r#"{"cap": "10%"}"#);
+        rig.stop();
+        assert_eq!(
+            (place_of(5), place_of(7)),
+            (PathBuf::from("s"), PathBuf::from("d"))
+        );
+    }
+}
+
+#[test]
 fn a_frozen_process_is_not_thawed_by_a_move() {
     // Its own cgroup, and one above it.
     for (frozen, at) in [("s", "s"), ("d", "d/e")] {

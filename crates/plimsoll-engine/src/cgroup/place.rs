@@ -80,6 +80,19 @@ pub(super) fn check_enabling(parent: &CpuGroup) -> Result<()> {
     }
 }
 
+/// Checks that the parent of own groups has no process itself: v2 lets one in while all cgroups in
+/// it are empty, and these take none from then on.
+///
+/// # Errors
+/// Names a process that it has.
+pub(super) fn check_empty(parent: &CpuGroup) -> Result<()> {
+    let is_v2 = parent.hierarchy().version() == Version::V2;
+    match parent.processes()?.first().filter(|_| is_v2) {
+        Some(pid) => Err(harmed(parent, Some(*pid))),
+        None => Ok(()),
+    }
+}
+
 /// Enables the controller for the children of a v2 cgroup, after [`check_enabling`].
 ///
 /// # Errors

@@ -15,7 +15,7 @@ use super::layout::{Layer, Layout, layer_bandwidth};
 use crate::cgroup::audit::external_changes;
 use crate::cgroup::bandwidth::least_bandwidth;
 use crate::cgroup::change::Change;
-use crate::cgroup::place::{check_enabling, enable_for_children, explained};
+use crate::cgroup::place::{check_empty, check_enabling, enable_for_children, explained};
 use crate::control::per_task;
 use crate::error::{EngineError, Result};
 use crate::group_policy::GroupPolicy;
@@ -401,20 +401,22 @@ pub(super) fn audit(common: &Common) -> Result<Vec<String>> {
 fn make_parent(layout: &Layout, context: &Context) -> Result<()> {
     let base = CpuGroup::at(&context.hierarchy, context.hierarchy.base());
     check_enabling(&base)?;
-    let mut enabled = Vec::new();
-    if !base.children_enabled()? {
-        enabled.push(base.subtree_control());
+    let (mut enabled, mut created) = (Vec::new(), Vec::new());
+    for group in [Some(&base), layout.parent.as_ref()].into_iter().flatten() {
+        if !group.exists() {
+            created = group.folders();
+        } else if !group.children_enabled()? {
+            enabled.push(group.subtree_control());
+        }
     }
-    let new_parent = layout.parent.as_ref().filter(|parent| !parent.exists());
-    let created = new_parent.map_or_else(Vec::new, CpuGroup::folders);
     context.runtime.share(&enabled, &created)?;
     enable_for_children(&base)?;
     let Some(parent) = &layout.parent else {
         return Ok(());
     };
     parent.create()?;
-    parent.enable_children()?;
-    Ok(())
+    check_empty(parent)?;
+    enable_for_children(parent)
 }
 
 /// Lowers the inner limits on v1 before an outer one changes, as far as the kernel allows: it
