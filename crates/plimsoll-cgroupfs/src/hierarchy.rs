@@ -190,12 +190,15 @@ impl Hierarchy {
     /// Finds the cgroup below which this process may create others.
     fn choose_base(&self) -> Result<PathBuf> {
         if let Some(named) = std::env::var_os(BASE_VARIABLE) {
-            let base =
-                downward(Path::new(&named)).filter(|base| os::is_folder(&self.cpu_folder(base)));
-            return base.ok_or_else(|| CgroupError::NoTarget {
-                target: Path::new(&named).display().to_string(),
+            let missing = |path: &Path| CgroupError::NoTarget {
+                target: path.display().to_string(),
                 what: "cgroup (from PLIMSOLL_CGROUP_BASE)",
-            });
+            };
+            let base = downward(Path::new(&named)).ok_or_else(|| missing(Path::new(&named)))?;
+            // v1 may have it in one of two hierarchies.
+            let mut folders = self.folders(&base).into_iter();
+            let lacking = folders.find(|folder| !os::is_folder(folder));
+            return lacking.map_or(Ok(base), |folder| Err(missing(&folder)));
         }
         if nix::unistd::geteuid().is_root() {
             return Ok(PathBuf::new());

@@ -175,7 +175,43 @@ fn real_time_tasks_are_counted_and_told() {
 }
 
 mod v1_only {
+    use std::fs;
+
     use super::*;
+
+    #[test]
+    fn a_parent_in_one_of_two_hierarchies_is_completed_and_left_as_it_was() {
+        let mut host = Host::new();
+        let outer = host.group("outer");
+        let folders = outer.child("plimsoll").folders();
+        let run = || {
+            let mut command = host.plimsoll(["run", "--cap", "50%", "true"]);
+            command.env(
+                "PLIMSOLL_CGROUP_BASE",
+                format!("/{}", outer.path().display()),
+            );
+            let finished = host.spawn(command).finish();
+            host.end_idle_owner();
+            finished
+        };
+        for present in &folders {
+            fs::create_dir(present).unwrap();
+            run().good();
+            let left: Vec<bool> = folders.iter().map(|it| it.exists()).collect();
+            let expected: Vec<bool> = folders.iter().map(|it| it == present).collect();
+            assert_eq!(left, expected);
+            fs::remove_dir(present).unwrap();
+        }
+        // The base itself is not made, but named.
+        for (index, gone) in outer.folders().iter().enumerate().skip(1) {
+            fs::remove_dir(gone).unwrap();
+            let finished = run();
+            fs::create_dir(gone).unwrap();
+            assert_eq!(finished.code(), 125, "{index}");
+            let expected = format!("{}: no such cgroup (from ", gone.display());
+            assert!(finished.one_line().contains(&expected), "{finished:?}");
+        }
+    }
 
     #[test]
     fn quota_beyond_that_of_the_parent_is_refused_with_its_name() {

@@ -401,14 +401,15 @@ pub(super) fn audit(common: &Common) -> Result<Vec<String>> {
 fn make_parent(layout: &Layout, context: &Context) -> Result<()> {
     let base = CpuGroup::at(&context.hierarchy, context.hierarchy.base());
     check_enabling(&base)?;
-    let (mut enabled, mut created) = (Vec::new(), Vec::new());
+    let mut enabled = Vec::new();
     for group in [Some(&base), layout.parent.as_ref()].into_iter().flatten() {
-        if !group.exists() {
-            created = group.folders();
-        } else if !group.children_enabled()? {
+        if group.exists() && !group.children_enabled()? {
             enabled.push(group.subtree_control());
         }
     }
+    // v1 may have the parent in one of two hierarchies.
+    let folders = layout.parent.iter().flat_map(CpuGroup::folders);
+    let created: Vec<PathBuf> = folders.filter(|folder| !os::exists(folder)).collect();
     context.runtime.share(&enabled, &created)?;
     enable_for_children(&base)?;
     let Some(parent) = &layout.parent else {
