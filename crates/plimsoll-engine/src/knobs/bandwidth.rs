@@ -134,6 +134,9 @@ impl CpuMax {
         };
         // A burst of 0 that is in force is left out, one that is asked for is not.
         let old_burst = old.map(|b| b.burst_ns).filter(|ns| *ns > 0);
+        // One above the quota is not asked for either: as much of it stays as the kernel takes.
+        let old_burst =
+            old_burst.filter(|ns| quota.quota_ns.is_none_or(|quota_ns| *ns <= quota_ns));
         let burst_ns = self.burst_ns.or(old_burst);
         let burst = burst_ns.map(|burst_ns| Burst { burst_ns });
         Bandwidth::of(quota, burst).check()?;

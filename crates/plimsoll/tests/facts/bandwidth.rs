@@ -1,6 +1,32 @@
 //! Quota, period and burst in the kernel's files. The lab measures the shares.
 
+use plimsoll_engine::knobs::Bandwidth;
+
 use crate::common::{Host, bandwidth_us, knob, wait_until, wait_until_busy};
+
+#[test]
+fn a_burst_of_others_above_the_quota_is_cut_while_the_limit_lasts() {
+    let mut host = Host::new();
+    let group = host.group("theirs");
+    let theirs = Bandwidth::of("70ms/100ms".parse().unwrap(), Some("50ms".parse().unwrap()));
+    group.write_cpu_max(&theirs.into()).unwrap();
+    let before = host.snapshot();
+    let target = format!("/{}", group.path().display());
+    for (line, expected) in [
+        ("20000", (20_000, 100_000, 20_000)),
+        ("60000 200000", (60_000, 200_000, 50_000)),
+    ] {
+        host.run(["set", &target, "--cpu-max", line]).good();
+        assert_eq!(bandwidth_us(&group), expected, "{line}");
+    }
+    // A burst of the user's own is not cut.
+    let refused = host.run(["set", &target, "--cpu-max", "20000 100000 30000"]);
+    assert!(refused.one_line().contains("burst"), "{refused:?}");
+    host.run(["set", &target, "--reset"]).good();
+    assert_eq!(bandwidth_us(&group), (70_000, 100_000, 50_000));
+    host.end_idle_owner();
+    host.assert_as(&before);
+}
 
 #[test]
 fn quota_and_burst_change_in_an_order_that_the_kernel_accepts() {
