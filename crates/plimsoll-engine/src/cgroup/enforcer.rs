@@ -248,9 +248,8 @@ impl CgroupEnforcer {
         if let Err(error) = self.slice.put_back(&mut report) {
             report.problems.push(error.to_string());
         }
-        match self.table.context.runtime.release_shared() {
-            Ok(problems) => report.problems.extend(problems),
-            Err(error) => report.problems.push(error.to_string()),
+        if let Err(error) = self.table.context.runtime.release_shared(&mut report) {
+            report.problems.push(error.to_string());
         }
         report
     }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{RuntimeFolder, set_aside, temporary, write_atomically};
 use crate::error::{EngineError, Result};
 use crate::journal;
+use crate::undo::UndoReport;
 
 /// Files of the cpu controller that other programs write, each with its text in a new cgroup.
 const DEFAULTS: [(&str, &str); 6] = [
@@ -191,19 +192,18 @@ impl RuntimeFolder {
         self.set_shared(shared)
     }
 
-    /// Undoes all shared changes once no group is left. Returns the failures, and the controllers
-    /// that stay on because another program uses them.
+    /// Undoes all shared changes once no group is left. Adds the failures to the report, and the
+    /// controllers that stay on because another program uses them.
     ///
     /// # Errors
     /// When the shared file cannot be read or written.
-    pub fn release_shared(&self) -> Result<Vec<String>> {
+    pub fn release_shared(&self, report: &mut UndoReport) -> Result<()> {
         self.remove_temporary();
         self.release_parents()?;
         let mut shared = self.shared()?;
         if !shared.created.is_empty() || shared.enabled.is_empty() {
-            return Ok(Vec::new());
+            return Ok(());
         }
-        let mut problems = Vec::new();
         let mut refused = Vec::new();
         let mut kept: Vec<PathBuf> = Vec::new();
         for path in std::mem::take(&mut shared.enabled).into_iter().rev() {
@@ -216,19 +216,18 @@ impl RuntimeFolder {
                 continue;
             }
             if let Some(value) = value_of_others(folder) {
-                problems.push(format!(
+                report.notes.push(format!(
                     "{}: leaves the cpu controller on, because another program has set {value}",
                     name::text_of(&path)
                 ));
                 kept.push(path);
             } else if let Err(error) = write_text(&path, "-cpu") {
-                problems.push(error.to_string());
+                report.problems.push(error.to_string());
                 refused.insert(0, path);
             }
         }
         shared.enabled = refused;
-        self.set_shared(shared)?;
-        Ok(problems)
+        self.set_shared(shared)
     }
 }
 
@@ -251,6 +250,12 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    fn release(runtime: &RuntimeFolder) {
+        let mut report = UndoReport::default();
+        runtime.release_shared(&mut report).unwrap();
+        assert_eq!(report, UndoReport::default());
+    }
 
     #[test]
     fn what_is_shared_but_damaged_is_put_aside() {
@@ -280,11 +285,11 @@ mod tests {
         runtime.share(once, &[]).unwrap();
         let shared = runtime.shared().unwrap();
         assert_eq!((&*shared.enabled, shared.created.len()), (once, 1));
-        assert!(runtime.release_shared().unwrap().is_empty());
+        release(&runtime);
         assert_eq!(runtime.shared().unwrap(), shared, "a group is still there");
 
         fs::remove_dir(parent.join("group")).unwrap();
-        assert!(runtime.release_shared().unwrap().is_empty());
+        release(&runtime);
         assert_eq!(runtime.shared().unwrap(), Shared::default());
         assert!(!parent.exists());
         assert!(fs::read_to_string(control).unwrap().starts_with("-cpu"));
@@ -304,7 +309,7 @@ mod tests {
             spoil(&mut shared);
             write_atomically(&runtime.shared_file(), &shared, false).unwrap();
             assert_eq!(runtime.mend_shared().unwrap(), None);
-            assert!(runtime.release_shared().unwrap().is_empty());
+            release(&runtime);
             assert!(!runtime.shared_file().exists());
             assert_eq!(fs::read_to_string(&control).unwrap(), "cpu io");
         };
@@ -313,7 +318,7 @@ mod tests {
             shared.inodes.insert(control.clone(), 1);
         });
         share();
-        assert!(runtime.release_shared().unwrap().is_empty());
+        release(&runtime);
         assert!(fs::read_to_string(&control).unwrap().starts_with("-cpu"));
     }
 }

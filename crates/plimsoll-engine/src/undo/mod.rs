@@ -30,6 +30,8 @@ const EVACUATION_MAX: Duration = Duration::from_secs(10);
 pub struct UndoReport {
     /// Groups and targets that are as they were.
     pub undone: Vec<String>,
+    /// Changes that stay for the sake of others, which is no failure.
+    pub notes: Vec<String>,
     /// Failures to restore, and external changes that were kept.
     pub problems: Vec<String>,
 }
@@ -37,6 +39,7 @@ pub struct UndoReport {
 impl UndoReport {
     pub fn extend(&mut self, more: Self) {
         self.undone.extend(more.undone);
+        self.notes.extend(more.notes);
         self.problems.extend(more.problems);
     }
 

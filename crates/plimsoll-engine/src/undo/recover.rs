@@ -37,7 +37,7 @@ pub fn recover(runtime: &RuntimeFolder, everything: bool) -> Result<UndoReport> 
         }
     }
     if everything {
-        report.problems.extend(runtime.release_shared()?);
+        runtime.release_shared(&mut report)?;
     } else {
         // The remaining groups may be taken over, and need their controllers.
         runtime.release_parents()?;

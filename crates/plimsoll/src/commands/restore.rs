@@ -20,6 +20,7 @@ use crate::owner::{self, Owner, not_meant};
 #[derive(Serialize)]
 struct Restored {
     undone: Vec<String>,
+    notes: Vec<String>,
     problems: Vec<String>,
 }
 
@@ -79,7 +80,11 @@ fn recover_everything() -> Result<UndoReport> {
 /// Lets a running owner undo every `set`; it keeps its other groups.
 fn ask_owner(mut owner: Owner) -> Result<UndoReport> {
     match owner.ask(&Request::Restore)? {
-        Answer::Restored { undone, problems } => Ok(UndoReport { undone, problems }),
+        Answer::Restored { undone, problems } => Ok(UndoReport {
+            undone,
+            problems,
+            ..UndoReport::default()
+        }),
         other => Err(not_meant(&other)),
     }
 }
@@ -91,6 +96,7 @@ pub fn run(args: RestoreArgs) -> Result<ExitCode> {
     if args.output.json {
         let document = Restored {
             undone: report.undone,
+            notes: report.notes,
             problems: report.problems,
         };
         output::print_json("plimsoll.restore/1", &document)?;
@@ -101,7 +107,7 @@ pub fn run(args: RestoreArgs) -> Result<ExitCode> {
         for name in &report.undone {
             output::print_line(&format!("undone: {name}"))?;
         }
-        for problem in &report.problems {
+        for problem in report.notes.iter().chain(&report.problems) {
             output::tell(problem);
         }
     }

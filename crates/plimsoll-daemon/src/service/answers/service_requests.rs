@@ -30,7 +30,9 @@ impl Service {
                 report.undone.push("burst-enabled".into());
             }
         }
-        let UndoReport { undone, problems } = report;
+        let UndoReport {
+            undone, problems, ..
+        } = report;
         Answer::Restored { undone, problems }
     }
 

@@ -56,6 +56,9 @@ impl Notices {
     }
 
     pub fn log_undo_problems(&self, report: &UndoReport) {
+        for note in &report.notes {
+            self.log.info("undo", note);
+        }
         for problem in &report.problems {
             self.log.warning("undo", problem);
         }

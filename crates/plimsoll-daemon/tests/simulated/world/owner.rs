@@ -420,7 +420,8 @@ impl World {
         let is_refused = refused.iter().any(|(_, nice)| *nice == 0);
         let has_strays = std::mem::take(&mut self.has_strays);
         // An action of others may be in the way: then the report tells.
-        let is_told = self.is_disturbed && !report.problems.is_empty();
+        let says_any = !(report.problems.is_empty() && report.notes.is_empty());
+        let is_told = self.is_disturbed && says_any;
         if is_told {
             simulated::with(|kernel| {
                 files.iter().for_each(|path| kernel.disk().forget(path));
