@@ -22,7 +22,7 @@ use clap::Parser as _;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use cli::{Cli, Command};
-use error::{EXIT_FAILED, Result};
+use error::{CommandError, EXIT_FAILED, Result};
 
 fn main() -> ExitCode {
     // Children of a process that ignores it cannot be waited for.
@@ -35,10 +35,19 @@ fn main() -> ExitCode {
     if !matches!(cli.command, Command::Run(_)) {
         caller::unblock_signals();
     }
+    let is_change = match &cli.command {
+        Command::Set(args) => !args.plan.dry_run,
+        Command::Reload(_) | Command::Restore(_) => true,
+        _ => false,
+    };
     match dispatch(cli.command) {
         Ok(code) => code,
         Err(error) => {
-            output::tell(&error.to_string());
+            let done = match error {
+                CommandError::Output(_) if is_change => "; the change is made",
+                _ => "",
+            };
+            output::tell(&format!("{error}{done}"));
             error.exit_code()
         }
     }

@@ -17,6 +17,8 @@ pub use owner::{DaemonError, OwnerError, Unanswered};
 pub use usage::UsageError;
 pub use work::{PictureError, WorkloadError};
 
+/// The work is done, but cannot be printed: as of other tools, and not as of bad input.
+const EXIT_UNPRINTED: u8 = 1;
 /// Plimsoll itself failed, or was given bad input.
 pub const EXIT_FAILED: u8 = 125;
 /// The command was found but could not be run.
@@ -60,6 +62,8 @@ pub enum CommandError {
     Workload(#[from] WorkloadError),
     #[error(transparent)]
     Picture(#[from] PictureError),
+    #[error("standard output: {0}")]
+    Output(#[source] std::io::Error),
     #[error("cannot print JSON: {0}")]
     Json(#[source] serde_json::Error),
     /// The knobs that `doctor` plans are invalid.
@@ -114,6 +118,7 @@ impl CommandError {
         ExitCode::from(match self {
             Self::NotFound { .. } => EXIT_NOT_FOUND,
             Self::CannotRun { .. } => EXIT_CANNOT_RUN,
+            Self::Output(_) => EXIT_UNPRINTED,
             _ => EXIT_FAILED,
         })
     }

@@ -43,7 +43,7 @@ pub fn print_while_read(text: &str) -> Result<bool> {
 
 /// Prints bytes to standard output as they are, and returns whether there still is a reader.
 pub fn print_bytes(bytes: &[u8]) -> Result<bool> {
-    write_while_read(&mut io::stdout().lock(), bytes).map_err(CommandError::io("standard output"))
+    write_while_read(&mut io::stdout().lock(), bytes).map_err(CommandError::Output)
 }
 
 fn write_while_read(output: &mut impl Write, bytes: &[u8]) -> io::Result<bool> {

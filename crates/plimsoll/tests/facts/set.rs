@@ -7,6 +7,28 @@ use crate::rig::shown;
 use plimsoll_engine::tasks::nice;
 
 #[test]
+fn a_change_that_cannot_be_printed_is_made_and_told() {
+    let mut host = Host::new();
+    let group = host.group("foreign");
+    let target = shown(&group);
+    for (words, weight) in [
+        (&["set", &target, "--weight", "300"][..], 300),
+        (&["set", &target, "--weight", "200", "--dry-run"], 300),
+        (&["set", &target, "--reset"], 100),
+        (&["restore"], 100),
+    ] {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let done = host.plimsoll(words).stdout(full).output().unwrap();
+        assert_eq!(group.read_weight().unwrap(), weight, "{words:?}");
+        assert_eq!(done.status.code(), Some(1), "{words:?}");
+        let told = String::from_utf8(done.stderr).unwrap();
+        assert!(told.contains("standard output: No space left"), "{told}");
+        let is_dry = words.contains(&"--dry-run");
+        assert_eq!(told.ends_with("the change is made\n"), !is_dry, "{told}");
+    }
+}
+
+#[test]
 fn restore_gives_a_foreign_cgroup_every_old_value() {
     let mut host = Host::new();
     let group = host.group("foreign");
