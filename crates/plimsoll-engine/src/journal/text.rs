@@ -6,6 +6,9 @@ use serde::Serialize;
 
 use super::entry::{Entry, Header, VERSION};
 
+/// Length of the text about a damaged line.
+const DAMAGE_CHARS_MAX: usize = 100;
+
 /// Readable contents of a journal.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Parsed {
@@ -59,7 +62,11 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, String> {
         return Ok(parsed);
     };
     for (index, line) in bytes[..end].split(|byte| *byte == b'\n').enumerate() {
-        let damaged = |error: serde_json::Error| format!("line {}: {error}", index + 1);
+        // An error may quote a part of the line of any length.
+        let damaged = |error: serde_json::Error| {
+            let text = format!("line {}: {error}", index + 1);
+            text.chars().take(DAMAGE_CHARS_MAX).collect()
+        };
         if index > 0 {
             match entries_of(line) {
                 Ok(entries) => parsed.entries.extend(entries),

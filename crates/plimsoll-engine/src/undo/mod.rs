@@ -320,13 +320,13 @@ pub(crate) fn undo_groups(mut journal: Journal, report: &mut UndoReport) -> Resu
         // If it cannot be noted, it is only undone again.
         return journal.note(&undone).map(|()| None);
     }
-    if !parsed.damaged.is_empty() {
+    if let Some(first) = parsed.damaged.first() {
         let path = journal.path().to_owned();
         let aside = journal.set_aside()?;
         report.problems.push(format!(
-            "{}: is damaged ({}); all else of it is undone, and it is kept as {}",
+            "{}: is damaged ({first}; damaged lines: {}); all else of it is undone, and it is kept as {}",
             path.display(),
-            parsed.damaged.join("; "),
+            parsed.damaged.len(),
             aside.display()
         ));
         return Ok(None);
@@ -341,6 +341,32 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    #[test]
+    fn a_damaged_journal_is_reported_in_a_short_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let header = Header::new("d", "");
+        let path = Journal::create(folder.path(), &header)
+            .unwrap()
+            .path()
+            .to_owned();
+        let whole = fs::read_to_string(&path).unwrap();
+        let key = "x".repeat(10_000);
+        let damage = format!("{{\"{key}\":{{}}}}\n").repeat(3);
+        fs::write(&path, format!("{whole}{damage}")).unwrap();
+        let journal = Journal::take_over(&path).unwrap().unwrap();
+        let mut report = UndoReport::default();
+        undo_journal(journal, &mut report).unwrap();
+        let [problem] = &*report.problems else {
+            panic!("{report:?}")
+        };
+        assert!(problem.contains("(line 2: unknown variant `x"), "{problem}");
+        assert!(
+            problem.contains("x; damaged lines: 3); all else"),
+            "{problem}"
+        );
+        assert!(problem.len() < 500, "{problem}");
+    }
 
     #[test]
     fn what_was_published_goes_with_what_was_to_replace_it() {
