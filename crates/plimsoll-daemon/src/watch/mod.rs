@@ -10,6 +10,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::ops::Bound;
 use std::os::fd::BorrowedFd;
@@ -85,36 +86,52 @@ enum Known {
 /// A queue of the kernel's events.
 #[derive(Debug)]
 struct Queue {
-    /// `None`: the kernel has no instance left.
-    events: Option<events::Queue>,
+    /// `Err`: no instance is left, by this limit.
+    events: Result<events::Queue, &'static str>,
     paths: HashMap<WatchId, Arc<str>>,
+}
+
+fn is_no_more_files<T>(opened: &io::Result<T>) -> bool {
+    let error = opened.as_ref().err();
+    error.and_then(io::Error::raw_os_error) == Some(Errno::EMFILE as i32)
+}
+
+/// Returns the limit that has refused an instance, by whether another file can be opened: the
+/// kernel has one error for both.
+fn limit_of_instances<T>(another: &io::Result<T>) -> &'static str {
+    match is_no_more_files(another) {
+        true => "of open files (ulimit -n)",
+        false => "fs.inotify.max_user_instances",
+    }
 }
 
 impl Queue {
     fn new(opened: io::Result<events::Queue>) -> io::Result<Self> {
-        let events = match opened {
-            Err(error) if error.raw_os_error() == Some(Errno::EMFILE as i32) => None,
-            other => Some(other?),
+        let events = match is_no_more_files(&opened) {
+            true => Err(limit_of_instances(&File::open("/"))),
+            false => Ok(opened?),
         };
         let paths = HashMap::new();
         Ok(Self { events, paths })
     }
 
     fn watch(&mut self, folder: &Path) -> io::Result<WatchId> {
-        let events = self.events.as_mut().ok_or(Errno::EMFILE)?;
+        let events = self.events.as_mut().map_err(|_| Errno::EMFILE)?;
         events.watch(folder)
     }
 
     fn read(&mut self) -> io::Result<Vec<Event>> {
-        self.events.as_mut().map_or(Ok(Vec::new()), |it| it.read())
+        self.events
+            .as_mut()
+            .map_or(Ok(Vec::new()), events::Queue::read)
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.events.as_ref()?.fd()
+        self.events.as_ref().ok()?.fd()
     }
 
     fn end(&mut self, watch: WatchId) {
-        if let Some(events) = &mut self.events {
+        if let Ok(events) = &mut self.events {
             events.forget(watch);
         }
     }
@@ -184,11 +201,9 @@ impl CgroupWatch {
     /// The kernel's limit of what can be watched.
     #[must_use]
     pub fn limit(&self) -> &'static str {
-        if self.tree.events.is_some() && self.writes.events.is_some() {
-            "fs.inotify.max_user_watches"
-        } else {
-            "fs.inotify.max_user_instances"
-        }
+        let queues = [&self.tree, &self.writes];
+        let lacking = queues.iter().find_map(|queue| queue.events.as_ref().err());
+        lacking.copied().unwrap_or("fs.inotify.max_user_watches")
     }
 
     /// Number of overflows of the kernel's queues (`fs.inotify.max_queued_events`). After each all

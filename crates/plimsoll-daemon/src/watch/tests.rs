@@ -249,6 +249,14 @@ fn without_an_inotify_instance_all_cgroups_are_read_periodically() {
     assert!(CgroupWatch::start_with(folder.path(), open, usize::MAX).is_err());
 }
 
+#[test]
+fn an_instance_that_the_limit_of_open_files_refuses_names_that_limit() {
+    let no_file: io::Result<File> = Err(Errno::EMFILE.into());
+    assert_eq!(limit_of_instances(&no_file), "of open files (ulimit -n)");
+    let one = File::open("/");
+    assert_eq!(limit_of_instances(&one), "fs.inotify.max_user_instances");
+}
+
 /// The room of a queue in events. `None`: too much to fill it; the test is skipped.
 fn queue_limit() -> Option<usize> {
     let limit = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events");
