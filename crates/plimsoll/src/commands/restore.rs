@@ -74,6 +74,7 @@ fn recover_everything() -> Result<UndoReport> {
             report.undone.push(name);
         }
     }
+    runtime.remove_from_tmp();
     Ok(report)
 }
 
