@@ -296,16 +296,39 @@ mod tests {
         for (line, field, value) in [
             ("load burn --threads -1", "threads", "-1"),
             ("load burn --threads 0", "threads", "0"),
+            ("load burn --threads 1025", "threads", "1025"),
             ("load burn --duration 0s", "duration", "0s"),
             ("load burn --duration 25h", "duration", "1day 1h"),
             ("load burn --duration 5parsec", "duration", "5parsec"),
             ("load storm --cpu-total 0s", "cpu-each", "0s"),
             ("load storm --processes 0 --cpu-total 1s", "processes", "0"),
             ("load storm --cpu-each 1ms --parallel 0", "parallel", "0"),
+            (
+                "load storm --cpu-each 1ms --parallel 257",
+                "parallel",
+                "257",
+            ),
             ("load steady --percent NaN", "percent", "NaN"),
             ("load steady --percent -5", "percent", "-5"),
             ("load steady --percent x", "percent", "x"),
+            ("load steady --percent 100.5", "percent", "100.5"),
+            ("load steady --percent 5 --grain 0s", "grain", "0s"),
             ("load steady --percent 5 --step-to 7", "step-at", "0 times"),
+            (
+                "load steady --percent 5 --step-to 101 --step-at 2s",
+                "step-to",
+                "101",
+            ),
+            (
+                "load steady --percent 5 --step-to 7 --step-at 0s",
+                "step-at",
+                "0s",
+            ),
+            (
+                "load steady --percent 5 --step-to 7 --step-at 10s",
+                "step-at",
+                "10s",
+            ),
             ("load service --rate 0", "rate", "0"),
             ("load service --rate NaN", "rate", "NaN"),
             ("load service --service const:0s", "service", "0s"),
@@ -323,6 +346,15 @@ mod tests {
                 "0",
             ),
             ("load service --workers 0", "workers", "0"),
+            ("load service --duration 0s", "duration", "0s"),
+            ("load service --warmup 48h", "warmup", "2days"),
+            ("load service --deadline 0s", "deadline", "0s"),
+            ("load service --series-interval 0s", "series-interval", "0s"),
+            (
+                "load service --rate 1000000 --duration 24h",
+                "rate × (warmup + duration)",
+                "86400500000",
+            ),
         ] {
             let text = refusal(line);
             let first = text.lines().next().unwrap_or_default();
