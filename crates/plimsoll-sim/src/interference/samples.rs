@@ -315,21 +315,6 @@ mod tests {
     }
 
     #[test]
-    fn invalid_or_ambiguous_json_is_refused_with_the_allowed_forms() {
-        for (text, words) in [
-            ("", "1:1: cpu: EOF while parsing a value; allowed: an array"),
-            ("[1] x", "1:5: cpu: trailing characters; allowed: an array"),
-            (
-                "{\"cpu\": [1], \"cpu\": [2]}",
-                "cpu: is given twice; allowed: once",
-            ),
-        ] {
-            let error = refusal("s.json", text);
-            assert!(error.contains(words), "{error}");
-        }
-    }
-
-    #[test]
     fn all_forms_read_alike() {
         for (file, text) in [
             ("s.csv", "0.5\n1.5\n1\n"),
@@ -377,7 +362,7 @@ mod tests {
     #[test]
     fn bad_json_is_refused_with_its_line() {
         for (text, line, word) in [
-            ("", 1, "EOF"),
+            ("", 1, "EOF while parsing a value; allowed: an array"),
             ("[]", 1, "there is no value"),
             ("[1,\n null]", 2, "null"),
             ("[1,\n\n -1]", 3, "`-1` is out of range"),
@@ -385,8 +370,13 @@ mod tests {
             ("[1,\n \"soon\"]", 2, "`soon` is not a number"),
             ("[1,\n [2]]", 2, "sequence"),
             ("[1,\n 2", 2, "EOF"),
-            ("[1] x", 1, "trailing"),
+            ("[1] x", 1, "trailing characters; allowed: an array"),
             ("{\"a\": [1]}", 1, "cpu: is missing"),
+            (
+                "{\"cpu\": [1], \"cpu\": [2]}",
+                1,
+                "cpu: is given twice; allowed: once",
+            ),
             ("{\n\"cpu\": 3}", 2, "array"),
             ("\n7", 2, "array"),
             ("[0]", 1, "all values are 0"),

@@ -1,11 +1,9 @@
-//! Properties of all experiments, and refusals.
+//! Properties of all experiments.
 
-use plimsoll_sim::interference::{
-    Burst, CellReport, Distribution, Experiment, Group, Machine, Row,
-};
+use plimsoll_sim::interference::{Burst, CellReport, Distribution, Group, Machine, Row};
 use proptest::prelude::*;
 
-use crate::fixture::{Draws, equal, run};
+use crate::fixture::{Draws, run};
 
 fn distribution() -> impl Strategy<Value = Distribution> {
     prop_oneof![
@@ -98,74 +96,4 @@ proptest! {
             }
         }
     }
-}
-
-fn refusal(row: Row, periods: u64) -> String {
-    let experiment = Experiment {
-        rows: vec![row],
-        periods,
-        seed: 1,
-    };
-    let refused = experiment
-        .check()
-        .expect_err("the experiment is refused")
-        .to_string();
-    assert!(
-        refused.contains("; allowed: ") && !refused.contains('\n'),
-        "{refused}"
-    );
-    refused
-}
-
-#[test]
-fn out_of_range_fields_are_refused_by_name() {
-    let good = || equal(Distribution::Exponential, 5, 0.5, &[Burst::Unlimited]);
-    assert!(refusal(good(), 999).starts_with("periods: `999`"));
-    assert!(refusal(good(), 1_000_000_000_001).starts_with("periods: "));
-    for (mean, shown) in [
-        (0.0, "`0%`"),
-        (-0.1, "`-10%`"),
-        (1.0, "`100%`"),
-        (f64::NAN, "`NaN%`"),
-    ] {
-        let row = equal(Distribution::Exponential, 5, mean, &[Burst::Unlimited]);
-        assert!(refusal(row, 1_000).starts_with(&format!("mean: {shown}")));
-    }
-    for burst in [-0.5, 1_001.0, f64::NAN] {
-        let row = equal(Distribution::Exponential, 5, 0.5, &[Burst::Quotas(burst)]);
-        assert!(refusal(row, 1_000).starts_with("burst: "));
-    }
-    for alpha in [1.0, 101.0, f64::NAN] {
-        let row = equal(Distribution::Pareto { alpha }, 5, 0.5, &[Burst::Unlimited]);
-        assert!(refusal(row, 1_000).starts_with("alpha: "));
-    }
-    let row = equal(
-        Distribution::Lognormal { sigma: 5.1 },
-        5,
-        0.5,
-        &[Burst::Unlimited],
-    );
-    assert!(refusal(row, 1_000).starts_with("sigma: `5.1`"));
-    for correlation in [-0.1, 1.1, f64::NAN] {
-        let row = Row {
-            correlation,
-            ..good()
-        };
-        assert!(refusal(row, 1_000).starts_with("correlation: "));
-    }
-    let mut row = good();
-    row.groups[0].quota = 0.3;
-    assert!(refusal(row.clone(), 1_000).starts_with("quota: `110"));
-    row.groups[0].quota = 0.0001;
-    assert!(refusal(row.clone(), 1_000).starts_with("quota: `0.01%`"));
-    row.groups[0] = Group {
-        quota: 0.1,
-        mean: None,
-    };
-    assert!(refusal(row.clone(), 1_000).starts_with("mean: "));
-    row.groups.clear();
-    assert!(refusal(row, 1_000).starts_with("groups: `0`"));
-    let mut row = good();
-    row.columns[0].pop();
-    assert!(refusal(row, 1_000).starts_with("burst: `4`"));
 }
