@@ -3,18 +3,20 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod control_common;
+#[allow(dead_code)]
+#[path = "control/rig.rs"]
+mod rig;
 
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use control_common::wait::wait_until;
-use control_common::{Echo, Rig, state_of};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use plimsoll_daemon::control::protocol::{Answer, Request};
 use plimsoll_daemon::control::server::CLIENTS_MAX;
+use rig::wait::wait_until;
+use rig::{Echo, REQUEST, Rig, state_of};
 
 const MIB: u64 = 1 << 20;
 
@@ -66,9 +68,7 @@ fn memory_is_bounded_with_long_requests_and_unread_answers() {
     let deaf: Vec<UnixStream> = (0..CLIENTS_MAX)
         .map(|_| {
             let mut stream = rig.connect();
-            stream
-                .write_all(b"{\"version\":5,\"request\":\"reload\"}\n")
-                .unwrap();
+            stream.write_all(REQUEST).unwrap();
             stream
         })
         .collect();

@@ -185,24 +185,6 @@ fn give_to_operators(path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Serves one client alone until it is gone or takes too long.
-pub fn serve(stream: UnixStream, handler: &dyn Handler) -> io::Result<()> {
-    let mut client = Connection::new(stream, Clock::default())?;
-    loop {
-        let now = client.now();
-        let left = match client.has_request() {
-            true => Duration::ZERO,
-            false => client.deadline().saturating_duration_since(now),
-        };
-        let mut files = [PollFd::new(client.stream().as_fd(), events(&client))];
-        poll_unless_interrupted(&mut files, timeout(left))?;
-        let is_ready = files[0].any().unwrap_or(false);
-        if turn(&mut client, is_ready, true, handler).is_err() {
-            return Ok(());
-        }
-    }
-}
-
 fn events(client: &Connection) -> PollFlags {
     match client.doing() {
         Doing::Answering => PollFlags::POLLOUT,

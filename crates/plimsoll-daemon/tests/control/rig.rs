@@ -1,7 +1,5 @@
 //! A server on a socket of its own, whose clock the test advances, and a handler that remembers.
 
-#![allow(dead_code)]
-
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
@@ -19,8 +17,11 @@ use plimsoll_daemon::control::server::Server;
 use plimsoll_daemon::state::{Group, State};
 use tempfile::TempDir;
 
+#[allow(dead_code)]
 #[path = "../../../plimsoll/tests/common/wait.rs"]
 pub mod wait;
+
+pub const REQUEST: &[u8] = b"{\"version\":5,\"request\":\"reload\"}\n";
 
 /// Answers with the request itself as text, or always the same.
 #[derive(Default)]

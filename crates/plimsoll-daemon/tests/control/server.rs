@@ -1,39 +1,22 @@
-//! The control socket, with a handler of the tests' own.
-
-#![allow(clippy::unwrap_used)]
-
-mod control_common;
+//! One client at a time, and the socket itself.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 
-use control_common::{Echo, Rig, state_of};
 use nix::unistd::{Group, geteuid};
 use plimsoll_daemon::control::client::{Client, ClientError};
 use plimsoll_daemon::control::protocol::{Answer, Choice, OPERATORS, Request, Set};
 use plimsoll_daemon::control::server::{Server, ServerError};
 use plimsoll_engine::knobs::Knobs;
 
+use crate::rig::{Echo, Rig};
+
 fn show() -> Request {
     Request::Show {
         target: None,
         details: false,
     }
-}
-
-#[test]
-fn many_requests_of_one_client_are_answered_in_order() {
-    let rig = Rig::new(Echo::default());
-    let mut client = rig.client();
-    for number in 0..100 {
-        let request = Request::Reset {
-            target: format!("group-{number}"),
-        };
-        let answer = client.ask(&request).unwrap();
-        assert_eq!(answer, Answer::Text(format!("{request:?}")));
-    }
-    assert_eq!(rig.handler.answered(), 100);
 }
 
 #[test]
@@ -75,18 +58,6 @@ fn a_later_daemons_socket_is_left_alone() {
     rig.server.stop();
     assert!(Client::connect(&rig.path).unwrap().is_some());
     later.stop();
-}
-
-#[test]
-fn answers_of_megabytes_arrive_whole() {
-    let state = state_of(10_000);
-    let rig = Rig::new(Echo::answering(Answer::State(Box::new(state.clone()))));
-    let mut client = rig.client();
-    let Answer::State(answer) = client.ask(&show()).unwrap() else {
-        panic!("not a state")
-    };
-    assert_eq!(answer.groups.len(), 10_000);
-    assert_eq!(*answer, state);
 }
 
 #[test]

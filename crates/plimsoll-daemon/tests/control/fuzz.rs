@@ -1,21 +1,13 @@
 //! Arbitrary bytes and requests of clients.
 
-#![allow(clippy::unwrap_used)]
-
-mod control_common;
-
-use std::io::{Read as _, Write as _};
-use std::net::Shutdown;
-use std::os::unix::net::UnixStream;
-
-use control_common::Echo;
 use plimsoll_daemon::control::protocol::{Answer, Choice, Envelope, Request, Run, Set, VERSION};
-use plimsoll_daemon::control::server::serve;
 use plimsoll_engine::knobs::Knobs;
 use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
+
+use crate::rig::{Echo, Rig};
 
 /// Every knob, and neighbours that could be confused.
 const KNOBS: [&str; 8] = [
@@ -79,27 +71,11 @@ fn request() -> impl Strategy<Value = Request> {
     ]
 }
 
-/// Returns the answers of a server to a client that sends these bytes and nothing else, and the
-/// number of requests that the server has found in them.
-fn converse(bytes: &[u8]) -> (Vec<Answer>, usize) {
-    let (mut client, server) = UnixStream::pair().unwrap();
-    let bytes = bytes.to_vec();
-    let handler = Echo::default();
-    let text = std::thread::scope(|scope| {
-        scope.spawn(|| serve(server, &handler).unwrap());
-        let mut reader = client.try_clone().unwrap();
-        let text = scope.spawn(move || {
-            let mut text = String::new();
-            // The connection is reset if the server hangs up before it has read everything.
-            let _ = reader.read_to_string(&mut text);
-            text
-        });
-        let _ = client.write_all(&bytes);
-        let _ = client.shutdown(Shutdown::Write);
-        text.join().unwrap()
-    });
-    let answers = text.lines().map(|line| serde_json::from_str(line).unwrap());
-    (answers.collect(), handler.answered())
+/// Returns the answers of a server to a client that sends these bytes and nothing else.
+fn converse(rig: &Rig, bytes: &[u8]) -> Vec<Answer> {
+    let text = rig.exchange(bytes);
+    let answer = |line| serde_json::from_str(line).unwrap();
+    text.lines().map(answer).collect()
 }
 
 fn line(request: &Request) -> Vec<u8> {
@@ -160,18 +136,25 @@ proptest! {
     fn any_bytes_get_an_answer_for_each_line_and_no_more(
         bytes in vec(prop_oneof![4 => any::<u8>(), 1 => Just(b'\n')], 0..4000)
     ) {
-        let (answers, requests) = converse(&bytes);
+        let rig = Rig::new(Echo::default());
+        let answers = converse(&rig, &bytes);
         prop_assert_eq!(answers.len(), lines_in(&bytes));
-        prop_assert_eq!(requests, 0);
+        for answer in &answers {
+            let is_refused =
+                matches!(answer, Answer::Refused(why) if why.starts_with("not a request"));
+            prop_assert!(is_refused, "{answer:?}");
+        }
+        prop_assert_eq!((rig.handler.answered(), rig.handler.unreadable()), (0, answers.len()));
     }
 
     #[test]
     fn every_request_arrives_as_it_was_sent(requests in vec(request(), 1..5)) {
         let bytes: Vec<u8> = requests.iter().flat_map(line).collect();
-        let (answers, answered) = converse(&bytes);
+        let rig = Rig::new(Echo::default());
+        let answers = converse(&rig, &bytes);
         let echoes = requests.iter().map(|request| Answer::Text(format!("{request:?}")));
         prop_assert_eq!(answers, echoes.collect::<Vec<_>>());
-        prop_assert_eq!(answered, requests.len());
+        prop_assert_eq!(rig.handler.answered(), requests.len());
     }
 
     #[test]
@@ -182,9 +165,8 @@ proptest! {
         faults.iter().for_each(|fault| spoil(&mut bytes, fault));
         bytes.push(b'\n');
         bytes.extend(line(&Request::Reload));
-        let (answers, _) = converse(&bytes);
+        let answers = converse(&Rig::new(Echo::default()), &bytes);
         prop_assert_eq!(answers.len(), lines_in(&bytes));
         prop_assert_eq!(answers.last(), Some(&Answer::Text("Reload".into())));
     }
-
 }

@@ -1,24 +1,19 @@
 //! Misbehaving clients: none delays another. Time passes only where a test says so.
 
-#![allow(clippy::unwrap_used)]
-
-mod control_common;
-
 use std::io::{Read as _, Write as _};
-use std::net::Shutdown;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use control_common::wait::wait_until;
-use control_common::{Echo, Rig, has_heard, state_of};
 use plimsoll_daemon::control::clock::Clock;
 use plimsoll_daemon::control::connection::WHOLE_WITHIN;
 use plimsoll_daemon::control::protocol::{Answer, Request};
 use plimsoll_daemon::control::server::CLIENTS_MAX;
 
-const REQUEST: &[u8] = b"{\"version\":5,\"request\":\"reload\"}\n";
+use crate::rig::wait::wait_until;
+use crate::rig::{Echo, REQUEST, Rig, has_heard, state_of};
+
 const MS: Duration = Duration::from_millis(1);
 
 /// Sends a request, and waits for its answer while time passes.
@@ -31,19 +26,6 @@ fn is_answered_in_time(rig: &Rig, what_passes: impl Fn()) {
     });
     // The server has not hung up.
     assert_eq!(stream.read(&mut [0]).unwrap(), 1);
-}
-
-#[test]
-fn garbage_is_refused_line_by_line() {
-    let rig = Rig::new(Echo::default());
-    let answers = rig.exchange(b"garbage\n\n\xff\xfe\n{\"version\":5}\n[[[[\n");
-    assert_eq!(answers.lines().count(), 5);
-    for line in answers.lines() {
-        let answer: Answer = serde_json::from_str(line).unwrap();
-        assert!(matches!(answer, Answer::Refused(why) if why.starts_with("not a request")));
-    }
-    assert_eq!(rig.handler.answered(), 0);
-    assert_eq!(rig.handler.unreadable(), 5);
 }
 
 #[test]
@@ -174,14 +156,10 @@ fn five_hundred_clients_at_once_are_all_answered() {
 }
 
 #[test]
-fn a_client_that_hangs_up_its_writing_side_still_reads_all() {
-    let state = state_of(3_000);
-    let rig = Rig::new(Echo::answering(Answer::State(Box::new(state.clone()))));
-    let mut stream = rig.connect();
-    stream.write_all(REQUEST).unwrap();
-    stream.shutdown(Shutdown::Write).unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    let answer: Answer = serde_json::from_str(&text).unwrap();
-    assert_eq!(answer, Answer::State(Box::new(state)));
+fn answers_of_megabytes_arrive_whole_and_after_the_client_hangs_up_its_writing_side() {
+    let state = Answer::State(Box::new(state_of(10_000)));
+    let rig = Rig::new(Echo::answering(state.clone()));
+    assert_eq!(rig.client().ask(&Request::Debug).unwrap(), state);
+    let answer: Answer = serde_json::from_str(&rig.exchange(REQUEST)).unwrap();
+    assert_eq!(answer, state);
 }
