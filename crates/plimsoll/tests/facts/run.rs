@@ -271,7 +271,7 @@ fn nice_levels_are_set_before_the_command_starts() {
 }
 
 #[test]
-fn the_command_is_in_its_group_from_its_first_instruction() {
+fn the_command_is_in_its_group_and_limited_from_its_first_instruction() {
     let host = Host::new();
     let base = host.base_path();
     for (knobs, expected) in [
@@ -297,6 +297,14 @@ fn the_command_is_in_its_group_from_its_first_instruction() {
         let hierarchies = host.base().folders().len();
         assert_eq!(places.len(), hierarchies, "{knobs}: {}", finished.stdout);
     }
+    let (file, quota) = match host.is_v2() {
+        true => ("cpu.max", "40000 100000\n"),
+        false => ("cpu.cfs_quota_us", "40000\n"),
+    };
+    let file = host.normal("g").cpu_file(file).display().to_string();
+    let words = "run --name g --quota 40ms/100ms -- cat".split(' ');
+    let finished = host.run(words.chain([file.as_str()])).good();
+    assert_eq!(finished.stdout, quota);
     host.assert_clean();
 }
 

@@ -6,7 +6,6 @@ mod lifecycle;
 mod reload;
 pub mod rig;
 mod rules;
-mod run;
 mod show;
 mod slice;
 mod tuning;
