@@ -346,14 +346,16 @@ mod tests {
     fn what_is_out_of_range_is_refused_by_name() {
         for text in [
             "600ms/2s",
-            "600ms/0.5ms",
+            "600ms/0.9ms",
             "0.5ms/100ms",
-            "0cpus",
+            "0.009cpus",
             "-1cpus",
             "NaN",
+            "inf/100ms",
             "",
             "6",
             "20000s/1s",
+            "18446744073709551615ns/1s",
         ] {
             let error = text.parse::<Quota>().unwrap_err();
             assert_eq!(error.knob, "quota");
@@ -365,13 +367,17 @@ mod tests {
             "x",
             "-5 100000",
             "500 100000",
-            "100000 5000000",
+            "50000 1000001",
+            "17000000000 1000000 900000000",
         ] {
             assert_eq!(
                 text.parse::<CpuMax>().unwrap_err().knob,
                 "cpu-max",
                 "{text}"
             );
+        }
+        for text in ["400parsecs", ""] {
+            assert_eq!(text.parse::<Burst>().unwrap_err().knob, "burst");
         }
         let sum = Bandwidth::of("17000s/1s".parse().unwrap(), Some("1000s".parse().unwrap()));
         assert!(sum.check().unwrap_err().to_string().contains("2^44"));

@@ -130,8 +130,11 @@ mod tests {
 
     #[test]
     fn bad_caps_are_refused() {
-        for text in ["0%", "0.05%", "-5%", "25", "NaN%", "", "9000000%"] {
+        for text in ["0%", "0.05%", "-5%", "25", "1e3%", "NaN%", "", "9000000%"] {
             assert!(text.parse::<Cap>().is_err(), "{text}");
+        }
+        for text in ["-5%", "NaN", ""] {
+            assert!(text.parse::<SoftCap>().is_err(), "{text}");
         }
     }
 

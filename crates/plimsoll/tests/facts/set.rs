@@ -88,7 +88,7 @@ fn a_cgroup_can_be_named_by_its_folder_too() {
 }
 
 #[test]
-fn a_dry_run_of_set_changes_nothing() {
+fn a_dry_run_of_set_and_a_refused_one_change_nothing() {
     let mut host = Host::new();
     let group = host.group("foreign");
     let running = host.start(["run", "--name", "g", "--cap", "50%", "--", "sleep", "600"]);
@@ -105,6 +105,8 @@ fn a_dry_run_of_set_changes_nothing() {
             .good();
         assert!(plan.stdout.contains("cap"), "{plan:?}");
     }
+    let words = "set g --cap 20% --quota 10ms/100ms --burst 11ms".split(' ');
+    assert_eq!(host.run(words).code(), 125);
     host.assert_as(&before);
     assert_eq!(host.show("g")["knobs"]["cap"], "50%");
     running.stop();
