@@ -11,7 +11,7 @@ pub fn print(model: &mut Model) -> Result<()> {
     print_line(&text(model))
 }
 
-fn text(model: &mut Model) -> String {
+pub(super) fn text(model: &mut Model) -> String {
     let mut lines = vec![machine(model)];
     if let Some(headroom) = &model.state.headroom {
         let stop = tenths(Some(stop_ppm(headroom)));

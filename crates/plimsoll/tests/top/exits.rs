@@ -5,18 +5,16 @@ use std::fs;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::Scene;
 use crate::common::{is_alive, wait_until};
-use crate::rig::need_tmux;
-use crate::{Scene, bar};
 
 #[test]
 fn quitting_restores_the_screen_and_the_shell() {
-    need_tmux();
-    let scene = Scene::new(&[]);
+    let scene = Scene::new();
     let terminal = &scene.terminal;
     terminal.type_line("echo before-top");
     for (key, status) in [("q", "0"), ("C-c", "0")] {
-        scene.top("");
+        scene.top();
         assert!(!terminal.screen().contains("before-top"));
         terminal.press(&[key]);
         scene.assert_restored(status);
@@ -26,8 +24,7 @@ fn quitting_restores_the_screen_and_the_shell() {
 
 #[test]
 fn signal_restores_the_screen_and_ends_top() {
-    need_tmux();
-    let scene = Scene::new(&[]);
+    let scene = Scene::new();
     for signal in [
         Signal::SIGTERM,
         Signal::SIGINT,
@@ -37,7 +34,7 @@ fn signal_restores_the_screen_and_ends_top() {
         scene
             .terminal
             .type_line("clear; ulimit -c 0; echo before-top");
-        scene.top("");
+        scene.top();
         kill(Pid::from_raw(scene.terminal.child()), signal).unwrap();
         scene.assert_restored(&(128 + signal as i32).to_string());
     }
@@ -45,11 +42,10 @@ fn signal_restores_the_screen_and_ends_top() {
 
 #[test]
 fn suspending_restores_the_screen_until_top_continues() {
-    need_tmux();
-    let scene = Scene::new(&[]);
+    let scene = Scene::new();
     let terminal = &scene.terminal;
     terminal.type_line("echo before-top");
-    scene.top("");
+    scene.top();
     terminal.press(&["C-z"]);
     terminal.until("the screen of the shell", |screen| {
         screen.contains("before-top") && !screen.contains("plimsoll top - ")
@@ -58,21 +54,20 @@ fn suspending_restores_the_screen_until_top_continues() {
     terminal.type_line("stty -a");
     terminal.until_shown(" icanon");
     terminal.type_line("fg");
-    terminal.until("top again", |screen| screen.contains(&bar(80)));
+    scene.until_rates();
     terminal.press(&["q"]);
     scene.assert_restored("0");
 }
 
 #[test]
 fn closed_terminal_ends_top_with_and_without_a_signal() {
-    need_tmux();
     // In a session of its own, top gets no signal when the terminal is closed.
     // The next redraw, which would fail, is not due for a minute.
     for prefix in ["", "setsid -w "] {
-        let scene = Scene::new(&[]);
+        let scene = Scene::new();
         let line = format!("{prefix}plimsoll top --interval 60s");
         scene.terminal.type_line(&line);
-        scene.terminal.until_shown("plimsoll top - 3 groups");
+        scene.terminal.until_shown("plimsoll top - 1 group, ");
         let mut pid = scene.terminal.child();
         if !prefix.is_empty() {
             let children = format!("/proc/{pid}/task/{pid}/children");

@@ -6,46 +6,61 @@
 mod common;
 mod exits;
 mod rig;
-mod screens;
 mod sources;
 
-use rig::{GROUPS, ScriptedDaemon, Terminal};
-use tempfile::TempDir;
+use common::{Host, Running, wait_until};
+use rig::{Terminal, need_tmux};
 
-/// The bar for the scripted daemon: 30 % normal, 40 % batch, the line at 70 %.
-fn bar(width: usize) -> String {
-    let part = |sign: &str, columns: usize| sign.repeat(columns);
-    let (normal, both) = (width * 3 / 10, width * 7 / 10);
-    part("█", normal) + &part("▒", both - normal) + "┃" + &part("·", width - both - 1)
-}
-
-/// A scripted daemon, and a terminal in which Plimsoll finds it.
+/// An owner with a group `crunch` that burns CPU time, and a terminal in which Plimsoll finds it.
 struct Scene {
     terminal: Terminal,
-    daemon: Option<ScriptedDaemon>,
-    runtime: TempDir,
+    run: Option<Running>,
+    host: Host,
 }
 
 impl Scene {
-    fn new(variables: &[(&str, &str)]) -> Self {
-        let runtime = tempfile::tempdir().unwrap();
-        let daemon = ScriptedDaemon::start(runtime.path(), GROUPS.to_vec());
-        let terminal = Terminal::new(variables, |command| {
-            command.env("PLIMSOLL_RUNTIME_DIR", runtime.path());
-        });
-        Self {
+    fn new() -> Self {
+        need_tmux();
+        let host = Host::new();
+        let terminal = Terminal::new(|command| host.confine(command));
+        let mut scene = Self {
             terminal,
-            daemon: Some(daemon),
-            runtime,
-        }
+            run: None,
+            host,
+        };
+        scene.start_run();
+        scene
+    }
+
+    /// Starts the group, and with it the owner.
+    fn start_run(&mut self) {
+        let knobs = "--name crunch --class batch --cap 40%";
+        let load = "burn --threads 1 --duration 300s";
+        self.run = Some(self.host.start_load(knobs, load));
+        wait_until("it runs", || {
+            self.host.run(["show"]).stdout.contains("crunch")
+        });
+    }
+
+    /// Ends the group and the owner.
+    fn end_run(&mut self) {
+        self.run.take().map(Running::stop);
+        wait_until("the owner has ended", || self.host.end_idle_owner());
     }
 
     /// Starts top and waits until there are rates.
-    fn top(&self, arguments: &str) -> String {
-        let line = format!("plimsoll top --interval 200ms {arguments}");
-        self.terminal.type_line(&line);
+    fn top(&self) -> String {
+        self.terminal.type_line("plimsoll top --interval 200ms");
+        self.until_rates()
+    }
+
+    /// Waits until top shows that the group uses CPU time.
+    fn until_rates(&self) -> String {
         self.terminal.until("rates", |screen| {
-            screen.contains("plimsoll top - ") && screen.contains("80.0")
+            let row = screen.lines().find(|line| line.starts_with("> crunch"));
+            let mut words = row.unwrap_or("").split_whitespace().skip(3);
+            let rate = words.next().and_then(|word| word.parse::<f64>().ok());
+            screen.contains("plimsoll top - 1 group, ") && rate.is_some_and(|rate| rate > 0.0)
         })
     }
 

@@ -10,6 +10,7 @@ use ratatui::backend::TestBackend;
 use super::*;
 use crate::top::columns::Column;
 use crate::top::model::Key;
+use crate::top::plain;
 use crate::top::source;
 use crate::top::testing;
 
@@ -126,6 +127,28 @@ plimsoll top - 4 groups, 2 CPUs, daemon
  !broken           batch        -      -
 q quit  ? keys  Enter details  < > sort",
     );
+}
+
+#[test]
+fn the_table_of_once() {
+    let mut model = model();
+    model.press(Key::Char('t'));
+    let text = plain::text(&mut model);
+    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    let expected = [
+        "2 CPUs: normal 30.0%, batch 40.0%, idle 30.0%",
+        "headroom 30%: batch work 39.9% of 40.0% allowed; short by 1.234 s so far; \
+         batch work stops at 70.0% of all CPUs",
+        "",
+    ];
+    assert_eq!(lines[..3], expected);
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(
+        words(lines[4]),
+        "tenant normal 0.0 30.0 0.0 0.0 1 quota=200ms/100ms burst=100ms"
+    );
+    assert!(lines[7].ends_with("PROBLEM: no such cgroup"), "{text}");
+    assert_eq!(lines.len(), 8, "{text}");
 }
 
 #[test]
