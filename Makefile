@@ -81,7 +81,7 @@ facts-here:
 
 # The core's headers are the kernel's too: they must compile for BPF.
 bpf:
-	tools/install-deps lint
+	tools/install-deps build scx lint
 	policy/check-bpf
 
 # What has changed since all was proved.
