@@ -312,22 +312,28 @@ void prove_return_makes_no_runtime(void)
 
 /*
  * R - dealt never grows by a change, because runtime that a change adds counts
- * as dealt for this period. So any number of changes in one period raises a
- * group's runtime by at most the largest quota among them. (A due refill comes
- * first; it is proved above.)
+ * as dealt for this period, and a raised quota is dealt at once. So any number
+ * of changes in one period raises a group's runtime by the largest quota among
+ * them, and no more. (A due refill comes first; it is proved above.)
  */
 void prove_set_deals_no_quota_twice(void)
 {
 	struct plim_bandwidth pool = any_limited_pool(), before = pool;
 	struct plim_bandwidth_params params = any_params();
 	plim_u64 now_ns = any_u64(0, LIFETIME_NS);
+	int burst_on = any_bool();
 
 	ASSUME(params.quota_ns != PLIM_UNLIMITED);
 	ASSUME(plim_sub_floor(now_ns, pool.boundary_ns) < pool.params.period_ns);
-	plim_bandwidth_set(&pool, &params, any_bool(), now_ns);
+	plim_bandwidth_set(&pool, &params, burst_on, now_ns);
 	PROVE((wide)pool.runtime_ns + before.dealt_ns <= (wide)before.runtime_ns + pool.dealt_ns,
 	      "R' - dealt' <= R - dealt");
+	PROVE(pool.runtime_ns == plim_bandwidth_capacity_ns(&params, burst_on) ||
+		      (wide)pool.runtime_ns + before.dealt_ns ==
+			      (wide)before.runtime_ns + pool.dealt_ns,
+	      "and less by what a full pool loses only");
 	PROVE(pool.dealt_ns <= plim_max(before.dealt_ns, params.quota_ns), "dealt the largest");
+	PROVE(pool.dealt_ns >= params.quota_ns, "and at least the new one");
 	PROVE(params.period_ns != before.params.period_ns || pool.boundary_ns == before.boundary_ns,
 	      "a change does not put the refill off");
 	PROOF_REACHED();

@@ -129,30 +129,6 @@ impl Params {
             slice_ns: self.slice_ns,
         }
     }
-
-    fn from_raw(raw: &ffi::plim_bandwidth_params) -> Self {
-        Self {
-            period_ns: raw.period_ns,
-            quota_ns: (raw.quota_ns != ffi::PLIM_UNLIMITED).then_some(raw.quota_ns),
-            burst_ns: raw.burst_ns,
-            slice_ns: raw.slice_ns,
-        }
-    }
-}
-
-/// Statistics of a group since its start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Periods that ended and in which the group was active.
-    pub nr_periods: u64,
-    /// Periods that ended with a throttled CPU.
-    pub nr_throttled: u64,
-    /// Throttled time, summed over CPUs.
-    pub throttled_ns: u64,
-    /// Periods whose usage exceeded the quota.
-    pub nr_bursts: u64,
-    /// Usage above the quota in those periods, summed.
-    pub burst_ns: u64,
 }
 
 /// State of a group on one CPU. Starts without runtime, and not throttled.
@@ -172,11 +148,6 @@ impl Cpu {
     #[must_use]
     pub fn is_throttled(&self) -> bool {
         self.raw.throttled != 0
-    }
-
-    #[must_use]
-    pub fn throttled_at_ns(&self) -> Option<u64> {
-        self.is_throttled().then_some(self.raw.throttled_at_ns)
     }
 }
 
@@ -200,26 +171,6 @@ impl Pool {
         // SAFETY: writes the pool and reads the parameters, which were checked.
         unsafe { ffi::plim_bandwidth_init(&mut raw, &params.to_raw(), now_ns) };
         Ok(Self { raw })
-    }
-
-    /// Changes the parameters of a live group. A changed quota takes effect at
-    /// once; no debt is forgiven. The caller then serves the throttled CPUs.
-    ///
-    /// # Errors
-    ///
-    /// See [`Params::check`]; on an error nothing changes.
-    pub fn set(&mut self, params: Params, burst_on: bool, now_ns: u64) -> Result<(), ParamError> {
-        params.check()?;
-        // SAFETY: writes the pool and reads the parameters, which were checked.
-        unsafe {
-            ffi::plim_bandwidth_set(
-                &mut self.raw,
-                &params.to_raw(),
-                c_int::from(burst_on),
-                now_ns,
-            );
-        }
-        Ok(())
     }
 
     /// Refills for every boundary passed since the last call, and returns their
@@ -297,29 +248,6 @@ impl Pool {
     pub fn next_boundary_ns(&self) -> u64 {
         // SAFETY: reads the pool.
         unsafe { ffi::plim_bandwidth_next_boundary_ns(&self.raw) }
-    }
-
-    #[must_use]
-    pub fn nr_throttled_cpus(&self) -> u32 {
-        self.raw.nr_throttled_cpus
-    }
-
-    #[must_use]
-    pub fn params(&self) -> Params {
-        Params::from_raw(&self.raw.params)
-    }
-
-    /// Statistics up to the last refill.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        let raw = &self.raw.stats;
-        Stats {
-            nr_periods: raw.nr_periods,
-            nr_throttled: raw.nr_throttled,
-            throttled_ns: raw.throttled_ns,
-            nr_bursts: raw.nr_bursts,
-            burst_ns: raw.burst_ns,
-        }
     }
 }
 

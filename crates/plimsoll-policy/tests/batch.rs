@@ -1,7 +1,7 @@
 //! Property tests of the batch core against simple models.
 
 use plimsoll_policy::NSEC_PER_MSEC as MS;
-use plimsoll_policy::batch::{self, Cpu, Limit};
+use plimsoll_policy::batch::{self, Limit};
 use proptest::prelude::*;
 
 proptest! {
@@ -34,22 +34,5 @@ proptest! {
         let seen = ((elapsed_ns - normal_ns) as u128 * 1_000_000 / u128::from(elapsed_ns)) as u32;
         let after = batch::room_ppm(before, normal_ns, elapsed_ns);
         prop_assert!(after >= before.min(seen) && after <= before.max(seen));
-    }
-
-    #[test]
-    fn better_cpu_is_a_strict_order(raw in prop::collection::vec(
-        (0..4u32, 0..=4u32, any::<[bool; 3]>()), 3)) {
-        let cpus: Vec<Cpu> = raw.iter().map(|&(nr_queued, room, flags)| Cpu {
-            waited_ns: 0,
-            nr_queued,
-            room_ppm: room * 250_000,
-            running_normal: flags[0],
-            running_batch: flags[1],
-            core_idle: flags[2],
-        }).collect();
-        let better = |a: usize, b: usize| batch::better_cpu(&cpus[a], &cpus[b], 4 * MS);
-        prop_assert!(!better(0, 0));
-        prop_assert!(!(better(0, 1) && better(1, 0)));
-        prop_assert!(!(better(0, 1) && better(1, 2)) || better(0, 2));
     }
 }
