@@ -15,7 +15,7 @@ use plimsoll_cgroupfs::{CpuGroup, Hierarchy};
 use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::runtime::RuntimeFolder;
-use plimsoll_engine::tasks::TaskId;
+use plimsoll_engine::tasks::{TaskId, nice};
 
 fn end(pid: i32) {
     let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
@@ -26,20 +26,22 @@ fn sigterm_releases_descendants_that_run_on() {
     let host = Host::new();
     let group = host.normal("family");
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
-        let words = "run --name family --cap 20% --quota 50ms/100ms -- sh -c";
+        let words = "run --name family --cap 20% --quota 50ms/100ms --nice 16 -- sh -c";
         let script = "sleep 600 & sleep 600 & exit 0";
         let running = host.start(words.split(' ').chain([script]));
         wait_until("it says that it stays", || {
             running.stderr().contains("run on")
         });
         let descendants = group.all_processes().unwrap();
-        assert_eq!(descendants.len(), 2);
+        let levels = descendants.iter().map(|pid| nice(*pid).unwrap());
+        assert_eq!(levels.collect::<Vec<_>>(), [16; 2]);
         running.send(signal);
         running.finish().good();
-        let home = membership(i32::try_from(std::process::id()).unwrap());
+        let this = std::process::id().cast_signed();
         for pid in descendants {
             assert!(is_alive(pid));
-            assert_eq!(membership(pid), home);
+            assert_eq!(membership(pid), membership(this));
+            assert_eq!(nice(pid).unwrap(), nice(this).unwrap());
             end(pid);
         }
         host.assert_clean();
