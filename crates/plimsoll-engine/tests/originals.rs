@@ -439,6 +439,17 @@ fn a_value_of_others_that_was_ours_once_stays() {
 }
 
 #[test]
+fn an_idle_cgroup_is_idle_again_after_it_was_of_the_normal_class() {
+    let mut rig = Rig::new();
+    others_write("cgroup.subtree_control", "+cpu");
+    others_write("d/cpu.idle", "1");
+    rig.put("/d", r#"{"class": "normal"}"#);
+    assert_eq!(text("d/cpu.idle"), weight("0"));
+    rig.stop();
+    assert_eq!(text("d/cpu.idle"), weight("1"));
+}
+
+#[test]
 fn a_limit_that_others_set_where_we_enabled_the_controller_outlives_the_last_group() {
     for (file, value) in [
         ("cpu.max", "50000 100000"),

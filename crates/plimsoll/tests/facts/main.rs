@@ -23,7 +23,6 @@ mod faults;
 mod foreign;
 mod guard;
 mod handles;
-mod headroom;
 mod moments;
 mod names;
 mod nice;

@@ -8,12 +8,13 @@ use std::thread;
 use crate::common::{
     Host, bandwidth_us, is_alive, membership, task_ns, threads_of, wait_for, wait_until,
 };
-use crate::headroom::with_headroom;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use plimsoll_cgroupfs::{CpuGroup, Hierarchy};
 use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::group_policy::{GroupPolicy, Selector};
+use plimsoll_engine::knobs::Demand;
+use plimsoll_engine::machine_policy::MachinePolicy;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::tasks::{TaskId, nice};
 
@@ -118,7 +119,13 @@ fn helper_that_panics_while_it_keeps_groups() {
     let runtime = RuntimeFolder::of_this_user();
     let mut members = Vec::new();
     let (mut enforcer, _) = CgroupEnforcer::start(&hierarchy, &runtime).unwrap();
-    enforcer.set_machine(&with_headroom("30%")).unwrap();
+    let mut demand = Demand::default();
+    demand.add(Some("30%".parse().unwrap()), None);
+    let machine = MachinePolicy {
+        demand,
+        bandwidth_slice: None,
+    };
+    enforcer.set_machine(&machine).unwrap();
     for (name, knobs) in [
         ("a", r#"{"cap": "20%", "quota": "50ms/100ms"}"#),
         ("b", r#"{"class": "batch"}"#),

@@ -20,6 +20,7 @@ fn stop_restores_every_setting() {
         Some("30ms".parse().unwrap()),
     );
     web.write_cpu_max(&old.into()).unwrap();
+    let load = host.start_load_in(&jobs, "burn --threads 1 --duration 600s");
     let text = rule(
         "web",
         &of_cgroup(&shown(&web)),
@@ -36,9 +37,11 @@ fn stop_restores_every_setting() {
             "{}",
             daemon.log()
         );
+        wait_until("headroom has given it a quota", || quota_us(&jobs) > 0);
         daemon.send(signal);
         daemon.stop();
     }
+    load.stop();
 }
 
 #[test]
