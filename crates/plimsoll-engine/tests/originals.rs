@@ -1,25 +1,32 @@
-//! Values and nice levels of others, in orders of events in which they were lost or overwritten
-//! once. The kernel is one in memory.
+//! The enforcer on a kernel in memory, mostly in orders of events in which values and nice levels of
+//! others were lost or overwritten once. The whole owner runs on it in plimsoll-daemon.
 
 #![allow(clippy::unwrap_used)]
 
+mod kernel;
+
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use plimsoll_cgroupfs::simulated::{self, Kernel, Watch, Write};
-use plimsoll_cgroupfs::{Hierarchy, Version};
-use plimsoll_engine::cgroup::CgroupEnforcer;
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy, Version};
+use plimsoll_engine::cgroup::{CgroupEnforcer, check_place};
 use plimsoll_engine::group_policy::{GroupPolicy, Selector};
+use plimsoll_engine::knobs::{Demand, Headroom};
+use plimsoll_engine::machine_policy::MachinePolicy;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::tasks::TaskId;
 use plimsoll_engine::undo::{self, UndoReport};
 
-const EIO: i32 = nix::errno::Errno::EIO as i32;
+use kernel::{
+    EIO, Machine, fork, nice, others_create, others_move, others_remove, others_write, place,
+    refused, text,
+};
 
-/// An enforcer on a kernel in memory, which goes with it. Process 5 is in `s`; `d` is empty.
-struct Rig(Option<CgroupEnforcer>, Version);
+/// An enforcer on a kernel in memory, which goes with it.
+struct Rig(Option<CgroupEnforcer>, Machine);
 
 impl Rig {
     fn new() -> Self {
@@ -27,15 +34,7 @@ impl Rig {
     }
 
     fn on(version: Version) -> Self {
-        let mut kernel = Kernel::new(version);
-        for path in ["d", "s"] {
-            kernel.others_create(Path::new(path)).unwrap();
-        }
-        let own = std::process::id().cast_signed();
-        kernel.tasks().start_in(own, Path::new(""));
-        kernel.tasks().start_in(5, Path::new("s"));
-        simulated::install(Some(kernel));
-        let mut rig = Self(None, version);
+        let mut rig = Self(None, Machine::new(version));
         rig.start();
         rig
     }
@@ -43,14 +42,17 @@ impl Rig {
     /// Starts an enforcer in the place of the present one, whose owner is killed.
     fn start(&mut self) {
         self.kill();
-        let hierarchy = Arc::new(Hierarchy::at_folder(Path::new(simulated::MOUNT), self.1));
-        let (enforcer, report) = CgroupEnforcer::adopting(&hierarchy, &runtime()).unwrap();
+        let (enforcer, report) = CgroupEnforcer::adopting(&self.hierarchy(), &runtime()).unwrap();
         assert_eq!(report.problems, [""; 0]);
         self.0 = Some(enforcer);
     }
 
     fn kill(&mut self) {
         self.0 = None;
+    }
+
+    fn hierarchy(&self) -> Arc<Hierarchy> {
+        Arc::new(Hierarchy::at_folder(Path::new(simulated::MOUNT), self.1.0))
     }
 
     fn enforcer(&mut self) -> &mut CgroupEnforcer {
@@ -78,13 +80,6 @@ impl Rig {
     }
 }
 
-impl Drop for Rig {
-    fn drop(&mut self) {
-        self.kill();
-        simulated::install(None);
-    }
-}
-
 fn runtime() -> RuntimeFolder {
     RuntimeFolder::at(Path::new("/simulated/run/plimsoll"))
 }
@@ -106,20 +101,8 @@ fn own(pid: i32, knobs: &str) -> GroupPolicy {
     }
 }
 
-fn nice<const N: usize>(pids: [i32; N]) -> [i32; N] {
-    simulated::with(|kernel| pids.map(|pid| kernel.tasks().get(pid).unwrap().nice))
-}
-
-fn text(path: &str) -> Option<String> {
-    simulated::with(|kernel| kernel.text(Path::new(path)))
-}
-
 fn weight(text: &str) -> Option<String> {
     Some(text.to_owned())
-}
-
-fn others_write(path: &str, text: &str) {
-    simulated::with(|kernel| kernel.others_write(Path::new(path), text)).unwrap();
 }
 
 fn others_start(pid: i32, path: &str, level: i32) {
@@ -127,19 +110,6 @@ fn others_start(pid: i32, path: &str, level: i32) {
         kernel.tasks().start_in(pid, Path::new(path));
         kernel.tasks().set_nice(pid, level).unwrap();
     });
-}
-
-fn others_fork(parent: i32, pid: i32) {
-    simulated::with(|kernel| kernel.tasks().fork(parent, pid));
-}
-
-/// Has the kernel refuse one write, after so many.
-fn refused<T>(after: u64, act: impl FnOnce() -> T) -> T {
-    let refusal = Some((Write::Kernel, after, EIO));
-    simulated::with(|kernel| kernel.faults.refusal_in = refusal);
-    let done = act();
-    simulated::with(|kernel| kernel.faults.refusal_in = None);
-    done
 }
 
 #[test]
@@ -153,11 +123,9 @@ fn tasks_of_a_recreated_cgroup_keep_their_level() {
         rig.put("/s", r#"{"nice": "5"}"#);
         rig.kill();
         // The other cgroup has a process of the same level.
-        others_write("d/cgroup.procs", "5");
-        simulated::with(|kernel| {
-            kernel.others_remove(Path::new("s")).unwrap();
-            kernel.others_create(Path::new("s")).unwrap();
-        });
+        others_move(5, "d");
+        others_remove("s");
+        others_create("s");
         others_start(9, "s", 5);
         rig.start();
         match knobs {
@@ -236,8 +204,8 @@ fn cgroups_of_others_inside_of_a_group_outlive_a_change_that_would_build_it_anew
         let inner = "plimsoll/job/in\u{e4}ner";
         let limit = format!("{inner}/{file}");
         rig.run("job", 5, r#"{"quota": "90ms/100ms"}"#);
-        simulated::with(|kernel| kernel.others_create(Path::new(inner)).unwrap());
-        others_write(&format!("{inner}/cgroup.procs"), "5");
+        others_create(inner);
+        others_move(5, inner);
         if version == Version::V2 {
             others_write("plimsoll/job/cgroup.subtree_control", "+cpu");
         }
@@ -258,9 +226,9 @@ fn cgroups_of_others_inside_of_a_group_outlive_a_change_that_would_build_it_anew
         rig.enforcer().put(&own(5, in_place)).unwrap();
         assert_eq!(text(&format!("plimsoll/job/{file}")), weight(ours));
         assert_eq!((text(&limit), nice([5])), (weight(value), [5]));
-        assert_eq!(place_of(5), Path::new(inner));
+        assert_eq!(place(5), inner);
         rig.remove("job");
-        assert_eq!((place_of(5), nice([5])), (PathBuf::from("s"), [0]));
+        assert_eq!((place(5), nice([5])), ("s".to_owned(), [0]));
         rig.stop();
     }
 }
@@ -300,17 +268,17 @@ fn a_frozen_process_is_not_thawed_by_a_move() {
     // Its own cgroup, and one above it.
     for (frozen, at) in [("s", "s"), ("d", "d/e")] {
         let mut rig = Rig::new();
-        simulated::with(|kernel| kernel.others_create(Path::new("d/e")).unwrap());
+        others_create("d/e");
         others_start(7, at, 0);
         others_write(&format!("{frozen}/cgroup.freeze"), "1");
         let refused = rig.enforcer().put(&own(7, r#"{"cap": "10%"}"#));
         let refused = refused.unwrap_err().to_string();
         assert!(refused.starts_with("7: is frozen in /"), "{refused}");
         assert!(refused.ends_with(&format!("on the cgroup /{frozen}")));
-        assert_eq!(place_of(7), Path::new(at));
+        assert_eq!(place(7), at);
         others_write(&format!("{frozen}/cgroup.freeze"), "0");
         rig.enforcer().put(&own(7, r#"{"cap": "10%"}"#)).unwrap();
-        assert_eq!(place_of(7), Path::new("plimsoll/job"));
+        assert_eq!(place(7), "plimsoll/job");
         rig.stop();
     }
 }
@@ -345,8 +313,8 @@ fn an_orphan_has_the_level_of_its_groups_first_process() {
     rig.enforcer().add_process("g", 8).unwrap();
     assert_eq!(nice([5, 8]), [0, 3]);
     rig.run("g", 5, r#"{"weight": "50", "nice": "5"}"#);
-    others_fork(5, 6);
-    others_fork(6, 7);
+    fork(5, 6);
+    fork(6, 7);
     simulated::with(|kernel| [6, 5].map(|pid| kernel.end(pid)));
     assert_eq!(nice([7]), [5]);
     rig.stop();
@@ -359,7 +327,7 @@ fn a_child_has_the_level_of_a_parent_that_was_in_another_group_since() {
     others_start(8, "s", 3);
     others_start(9, "s", 0);
     rig.put("/s", r#"{"nice": "7"}"#);
-    others_fork(8, 6);
+    fork(8, 6);
     rig.run("b", 8, r#"{"weight": "50"}"#);
     rig.remove("b");
     rig.stop();
@@ -371,7 +339,7 @@ fn tasks_of_a_rebuilt_group_have_their_first_level_in_the_end() {
     for last in [r#"{"nice": "7", "quota": "9ms/100ms"}"#, r#"{"cap": "5%"}"#] {
         let mut rig = Rig::new();
         rig.run("a", 5, r#"{"nice": "5"}"#);
-        others_fork(5, 6);
+        fork(5, 6);
         // Each of them has other cgroups than the one before.
         rig.run(
             "a",
@@ -459,7 +427,7 @@ fn a_limit_that_others_set_where_we_enabled_the_controller_outlives_the_last_gro
         ("cpu.idle", "1"),
     ] {
         let mut rig = Rig::new();
-        simulated::with(|kernel| kernel.others_create(Path::new("d/e")).unwrap());
+        others_create("d/e");
         rig.put("/d/e", r#"{"weight": "50"}"#);
         let path = format!("d/{file}");
         others_write(&path, value);
@@ -486,11 +454,9 @@ fn a_limit_that_others_set_where_we_enabled_the_controller_outlives_the_last_gro
 #[test]
 fn a_controller_that_stays_on_keeps_those_above_it() {
     let mut rig = Rig::new();
-    simulated::with(|kernel| {
-        for path in ["d/e", "d/e/f"] {
-            kernel.others_create(Path::new(path)).unwrap();
-        }
-    });
+    for path in ["d/e", "d/e/f"] {
+        others_create(path);
+    }
     rig.put("/d/e/f", r#"{"weight": "50"}"#);
     others_write("d/e/f/cpu.max", "50000 100000");
     assert_eq!(rig.enforcer().undo().notes.len(), 1);
@@ -516,10 +482,10 @@ fn an_external_change_is_reported_again_after_it_was_taken_back() {
 #[test]
 fn a_value_is_ours_though_the_journal_was_rewritten_before_it_was_accepted() {
     let mut rig = Rig::on(Version::V1);
+    for path in ["p", "p/c"] {
+        others_create(path);
+    }
     simulated::with(|kernel| {
-        for path in ["p", "p/c"] {
-            kernel.others_create(Path::new(path)).unwrap();
-        }
         for group in 0..1_000 {
             let path = format!("x{group}");
             kernel.others_create(Path::new(&path)).unwrap();
@@ -554,7 +520,7 @@ fn a_level_is_ours_and_comes_into_force_wherever_the_owner_dies() {
             let mut rig = Rig::new();
             rig.run("a", 5, before);
             // It has inherited the level.
-            others_fork(5, 6);
+            fork(5, 6);
             simulated::with(|kernel| kernel.faults.death_in = Some(after));
             let put = catch_unwind(AssertUnwindSafe(|| rig.run("a", 5, knobs)));
             simulated::with(Kernel::revive);
@@ -599,11 +565,9 @@ fn a_failed_change_makes_no_value_of_others_ours() {
 fn a_refused_value_is_known_to_the_next_group_beside_a_recreated_cgroup() {
     let quota = || text("p/c/cpu.cfs_quota_us");
     let mut rig = Rig::on(Version::V1);
-    simulated::with(|kernel| {
-        for path in ["p", "p/c"] {
-            kernel.others_create(Path::new(path)).unwrap();
-        }
-    });
+    for path in ["p", "p/c"] {
+        others_create(path);
+    }
     others_write("p/c/cpu.cfs_quota_us", "50000");
     rig.put("/p/c", r#"{"quota": "20ms/100ms"}"#);
     rig.put("/d", r#"{"weight": "50"}"#);
@@ -613,10 +577,8 @@ fn a_refused_value_is_known_to_the_next_group_beside_a_recreated_cgroup() {
     assert_eq!(quota().as_deref(), Some("20000"));
     others_write("p/cpu.cfs_quota_us", "-1");
     rig.kill();
-    simulated::with(|kernel| {
-        kernel.others_remove(Path::new("d")).unwrap();
-        kernel.others_create(Path::new("d")).unwrap();
-    });
+    others_remove("d");
+    others_create("d");
     rig.start();
     let quota_and_weight = [
         foreign("/p/c", r#"{"quota": "10ms/100ms"}"#),
@@ -635,7 +597,7 @@ fn nested_quotas_are_lowered_and_raised_in_one_go() {
     let mut rig = Rig::on(Version::V1);
     let names = ["d", "d/1", "d/1/2"];
     for name in &names[1..] {
-        simulated::with(|kernel| kernel.others_create(Path::new(name)).unwrap());
+        others_create(name);
     }
     for quotas in [[50, 40, 30], [20, 15, 10], [90, 80, 70]] {
         let groups = [0, 1, 2].map(|level| {
@@ -645,7 +607,7 @@ fn nested_quotas_are_lowered_and_raised_in_one_go() {
         let done = rig.enforcer().put_all(&groups.each_ref());
         assert!(done.iter().all(Result::is_ok), "{done:?}");
         for (name, ms) in names.iter().zip(quotas) {
-            let quota = quota_of(Version::V1, Path::new(name));
+            let quota = quota_of(Version::V1, name);
             assert_eq!(quota, Some((ms * 1000).to_string()), "{name}");
         }
     }
@@ -662,11 +624,9 @@ fn tasks_that_others_moved_out_of_a_removed_cgroup_keep_the_level_of_their_new_g
             rig.put(name, r#"{"nice": "5"}"#);
         }
         rig.kill();
-        others_write("d/cgroup.procs", "5");
-        simulated::with(|kernel| {
-            kernel.others_remove(Path::new("s")).unwrap();
-            kernel.others_create(Path::new("s")).unwrap();
-        });
+        others_move(5, "d");
+        others_remove("s");
+        others_create("s");
         rig.start();
         let all = names.map(|name| foreign(name, r#"{"nice": "5"}"#));
         let done = rig.enforcer().put_all(&all.iter().collect::<Vec<_>>());
@@ -705,19 +665,15 @@ fn a_process_that_has_the_pid_of_the_one_meant_stays_where_it_is() {
     };
     let refused = rig.enforcer().put(&policy).unwrap_err().to_string();
     assert!(refused.contains("no such process"), "{refused}");
-    assert_eq!(place_of(5), Path::new("s"));
+    assert_eq!(place(5), "s");
 }
 
-fn place_of(pid: i32) -> PathBuf {
-    simulated::with(|kernel| kernel.tasks().get(pid).unwrap().cgroup.clone())
-}
-
-fn quota_of(version: Version, cgroup: &Path) -> Option<String> {
+fn quota_of(version: Version, cgroup: &str) -> Option<String> {
     let file = match version {
         Version::V1 => "cpu.cfs_quota_us",
         Version::V2 => "cpu.max",
     };
-    text(cgroup.join(file).to_str().unwrap())
+    text(&format!("{cgroup}/{file}"))
 }
 
 #[test]
@@ -725,20 +681,20 @@ fn a_limit_comes_and_goes_without_a_move_of_processes() {
     for version in [Version::V1, Version::V2] {
         let mut rig = Rig::on(version);
         rig.run("job", 5, "{}");
-        let before = place_of(5);
+        let before = place(5);
         let unlimited = quota_of(version, &before);
         for knobs in [r#"{"quota": "1cpus"}"#, "{}", r#"{"quota": "2cpus"}"#, "{}"] {
             rig.run("job", 5, knobs);
-            assert_eq!(place_of(5), before, "{knobs}");
+            assert_eq!(place(5), before, "{knobs}");
             let is_unlimited = quota_of(version, &before) == unlimited;
             assert_eq!(is_unlimited, knobs == "{}", "{knobs}");
             // The next owner takes the group over as it is.
             rig.start();
         }
         rig.run("job", 5, "{}");
-        assert_eq!(place_of(5), before);
+        assert_eq!(place(5), before);
         rig.stop();
-        assert_eq!(place_of(5), Path::new("s"));
+        assert_eq!(place(5), "s");
     }
 }
 
@@ -750,7 +706,7 @@ fn a_limit_of_others_on_an_own_cgroup_without_one_stays() {
     rig.run("job", 5, r#"{"weight": "60"}"#);
     rig.start();
     rig.run("job", 5, r#"{"weight": "70"}"#);
-    let quota = quota_of(Version::V2, Path::new("plimsoll/job"));
+    let quota = quota_of(Version::V2, "plimsoll/job");
     assert_eq!(quota.as_deref(), Some("10000 100000"));
 }
 
@@ -760,12 +716,8 @@ fn a_quota_comes_to_a_group_whose_tasks_have_caps_above_it() {
     let mut rig = Rig::on(Version::V1);
     rig.run("job", 5, r#"{"cap": "50%", "per-task": true}"#);
     // As the loop does for each task.
-    simulated::with(|kernel| {
-        let task = Path::new("plimsoll/job/task-5");
-        kernel.others_create(task).unwrap();
-        let quota = task.join("cpu.cfs_quota_us");
-        kernel.others_write(&quota, "50000").unwrap();
-    });
+    others_create("plimsoll/job/task-5");
+    others_write("plimsoll/job/task-5/cpu.cfs_quota_us", "50000");
     let with_quota = r#"{"cap": "50%", "per-task": true, "quota": "20ms/100ms"}"#;
     rig.run("job", 5, with_quota);
 }
@@ -822,7 +774,7 @@ fn change_with_a_fault(version: Version, knobs: [usize; 3], fault: usize, after:
     });
     assert_eq!(rig.enforcer().audit("job").unwrap(), [""; 0], "{what}");
     rig.stop();
-    assert_eq!(place_of(5), Path::new("s"), "{what}");
+    assert_eq!(place(5), "s", "{what}");
     has_come
 }
 
@@ -855,4 +807,66 @@ fn no_fault_within_a_change_of_an_own_group_lifts_a_limit() {
         }
     }
     assert!(nr_faults > 1_000, "{nr_faults}");
+}
+
+/// Checks the quota that a runtime finds: runtimes size themselves by the quota of the cgroup of
+/// their process, which must not be the one that the headroom controller writes.
+#[test]
+fn processes_of_a_group_with_headroom_find_its_quota_or_none() {
+    let mut demand = Demand::default();
+    demand.add(Some(Headroom::Share(300_000)), None);
+    let demanding = MachinePolicy {
+        demand,
+        bandwidth_slice: None,
+    };
+    for version in [Version::V1, Version::V2] {
+        for (knobs, on_v2) in [
+            (r#"{"class": "batch"}"#, None),
+            (r#"{"class": "batch", "quota": "50ms/100ms"}"#, Some(50_000)),
+        ] {
+            let mut rig = Rig::on(version);
+            rig.enforcer().set_machine(&demanding).unwrap();
+            rig.run("g", 5, knobs);
+            let place = CpuGroup::at(&rig.hierarchy(), place(5));
+            let found = match place.read_cpu_max() {
+                Ok(max) => max.quota_usec,
+                // The controller is not switched on for this cgroup.
+                Err(error) if error.is_gone() => None,
+                Err(error) => panic!("{error}"),
+            };
+            let expected = on_v2.filter(|_| version == Version::V2);
+            assert_eq!(found, expected, "{version:?} {knobs}");
+            let limits: Vec<_> = std::iter::successors(place.parent(), CpuGroup::parent)
+                .filter_map(|group| group.read_cpu_max().ok()?.quota_usec)
+                .collect();
+            assert!(limits.contains(&1_000), "{version:?} {knobs}: {limits:?}");
+            rig.stop();
+        }
+    }
+}
+
+/// Checks that v2's threading is avoided: it would happen to a cgroup with processes where the
+/// controller is enabled for the cgroups in it.
+#[test]
+fn a_controller_that_would_make_a_cgroup_threaded_is_refused() {
+    // Process 5 is in the one, and none in the other.
+    for (outer, has_process) in [("s", true), ("d", false)] {
+        let mut rig = Rig::new();
+        let inner = format!("{outer}/job1");
+        others_create(&inner);
+        others_write("cgroup.subtree_control", "+cpu");
+        let group = CpuGroup::at(&rig.hierarchy(), &inner);
+        let policy = foreign(&inner, r#"{"quota": "50ms/100ms"}"#);
+        let checked = check_place(&group, &policy.knobs).map_err(|error| error.to_string());
+        let added = rig.enforcer().put(&policy);
+        let added = added.map_err(|error| error.to_string());
+        assert_eq!(added, checked);
+        if has_process {
+            assert!(added.unwrap_err().contains("holds process 5"));
+            assert!(!group.parent().unwrap().children_enabled().unwrap());
+        } else {
+            assert_eq!(added, Ok(()));
+        }
+        assert!(simulated::with(|kernel| kernel.broken.is_empty()));
+    }
 }

@@ -6,22 +6,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use plimsoll_cgroupfs::Version;
-use plimsoll_cgroupfs::simulated::{self, Kernel, Write};
+use plimsoll_cgroupfs::simulated::{self, Write};
 use plimsoll_daemon::config::Config;
 use plimsoll_daemon::control::protocol::{Answer, Choice, Request, Run, Set};
 use plimsoll_daemon::log::Log;
 use plimsoll_daemon::service::{self, Service};
 use plimsoll_engine::undo::UndoReport;
 
+use crate::kernel::{
+    EIO, Machine, fork, nice, others_create, others_move, others_remove, others_write, place,
+    refused, text,
+};
 use crate::stock::{self, CONFIG, RUNTIME};
 
 const QUOTA: &str = r#"{"quota": "20ms/100ms"}"#;
 const PPM: Option<u64> = Some(200_000);
-const EIO: i32 = nix::errno::Errno::EIO as i32;
 const ENOSPC: i32 = nix::errno::Errno::ENOSPC as i32;
 
-/// An owner on a kernel in memory, which goes with it. Process 5 is in `s`; `d` is empty.
-struct Rig(Option<Service>, Version);
+/// An owner on a kernel in memory, which goes with it.
+struct Rig(Option<Service>, Machine);
 
 impl Rig {
     fn new() -> Self {
@@ -29,15 +32,7 @@ impl Rig {
     }
 
     fn on(version: Version) -> Self {
-        let mut kernel = Kernel::new(version);
-        for path in ["d", "s"] {
-            kernel.others_create(Path::new(path)).unwrap();
-        }
-        let own = std::process::id().cast_signed();
-        kernel.tasks().start_in(own, Path::new(""));
-        kernel.tasks().start_in(5, Path::new("s"));
-        simulated::install(Some(kernel));
-        let mut rig = Self(None, version);
+        let mut rig = Self(None, Machine::new(version));
         rig.start(None);
         rig
     }
@@ -48,7 +43,7 @@ impl Rig {
         if let Some(text) = config {
             simulated::with(|kernel| kernel.disk().others_write(Path::new(CONFIG), text));
         }
-        let options = stock::options(self.1, config.is_some(), Log::silent());
+        let options = stock::options(self.1.0, config.is_some(), Log::silent());
         self.0 = Service::start(options).ok();
         assert!(self.0.is_some());
     }
@@ -107,44 +102,12 @@ impl Rig {
     }
 }
 
-impl Drop for Rig {
-    fn drop(&mut self) {
-        self.0 = None;
-        simulated::install(None);
-    }
-}
-
 fn set(target: &str, knobs: &str) -> Request {
     Request::Set(Box::new(Set {
         target: target.into(),
         knobs: serde_json::from_str(knobs).unwrap(),
         choice: Choice::default(),
     }))
-}
-
-fn fork(parent: i32, pid: i32) {
-    simulated::with(|kernel| kernel.tasks().fork(parent, pid));
-}
-
-fn others_move(pid: i32, path: &str) {
-    let file = Path::new(path).join("cgroup.procs");
-    simulated::with(|kernel| kernel.others_write(&file, &pid.to_string())).unwrap();
-}
-
-fn place(pid: i32) -> String {
-    simulated::with(|kernel| {
-        kernel
-            .tasks()
-            .get(pid)
-            .unwrap()
-            .cgroup
-            .display()
-            .to_string()
-    })
-}
-
-fn nice<const N: usize>(pids: [i32; N]) -> [i32; N] {
-    simulated::with(|kernel| pids.map(|pid| kernel.tasks().get(pid).unwrap().nice))
 }
 
 fn rate_ppm(pid: i32) -> Option<u64> {
@@ -237,10 +200,7 @@ fn a_process_leaves_the_nice_level_of_its_group_behind_once_it_is_in_another() {
         rig.start(Some("version = 1\n"));
         rig.set(5, r#"{"nice": "5"}"#);
         fork(5, 6);
-        let refusal = Some((simulated::Write::Kernel, after, EIO));
-        simulated::with(|kernel| kernel.faults.refusal_in = refusal);
-        let answer = rig.try_run("a", 6);
-        simulated::with(|kernel| kernel.faults.refusal_in = None);
+        let answer = refused(after, || rig.try_run("a", 6));
         let is_refused = !matches!(answer, Answer::Groups { .. });
         nr_refused += u32::from(is_refused);
         let (level, group) = match is_refused {
@@ -257,23 +217,20 @@ fn a_process_leaves_the_nice_level_of_its_group_behind_once_it_is_in_another() {
 #[test]
 fn a_quota_that_the_kernel_refuses_twice_is_put_back_by_the_next_owner() {
     let mut rig = Rig::on(Version::V1);
-    let file = Path::new("d/e/cpu.cfs_quota_us");
-    simulated::with(|kernel| {
-        kernel.others_create(Path::new("d/e")).unwrap();
-        kernel.others_write(file, "70000").unwrap();
-    });
+    let file = "d/e/cpu.cfs_quota_us";
+    others_create("d/e");
+    others_write(file, "70000");
     rig.ask(set("/d/e", QUOTA), None);
     rig.ask(set("/d", r#"{"quota": "50ms/100ms"}"#), None);
     // Cgroup v1 refuses 70 % below the parent's 50 %.
     rig.reset("/d/e");
     rig.ask(set("/d/e", r#"{"quota": "30ms/100ms"}"#), None);
     rig.reset("/d/e");
-    let text = || simulated::with(|kernel| kernel.text(file));
-    assert_eq!(text().as_deref(), Some("30000"));
+    assert_eq!(text(file).as_deref(), Some("30000"));
     rig.start(None);
     rig.reset("/d");
     rig.stop();
-    assert_eq!(text().as_deref(), Some("70000"));
+    assert_eq!(text(file).as_deref(), Some("70000"));
 }
 
 #[test]
@@ -281,7 +238,7 @@ fn a_group_that_others_remove_before_any_event_is_read_is_made_again() {
     let mut rig = Rig::new();
     rig.run("a", 5);
     others_move(5, "s");
-    simulated::with(|kernel| kernel.others_remove(Path::new("plimsoll/a"))).unwrap();
+    others_remove("plimsoll/a");
     rig.pass(3);
     assert_eq!((rate_ppm(5), &*place(5)), (PPM, "plimsoll/a"));
 }
@@ -316,7 +273,7 @@ fn restarted_on_a_full_disk(after: u64) -> Rig {
     let mut rig = stopped();
     let full = Some((simulated::Write::Disk, after, ENOSPC));
     simulated::with(|kernel| kernel.faults.refusal_in = full);
-    rig.0 = Service::start(stock::options(rig.1, true, Log::silent())).ok();
+    rig.0 = Service::start(stock::options(rig.1.0, true, Log::silent())).ok();
     simulated::with(|kernel| kernel.faults.refusal_in = None);
     rig
 }
@@ -363,14 +320,9 @@ fn a_group_that_could_not_be_undone_takes_the_next_process_in() {
         simulated::with(|kernel| kernel.tasks().start_in(7, Path::new("s")));
         rig.run("x", 5);
         // No request is for the group any more, and its undo is refused once.
-        simulated::with(|kernel| {
-            kernel
-                .disk()
-                .forget(&Path::new(RUNTIME).join("requested.json"));
-            kernel.faults.refusal_in = Some((simulated::Write::Kernel, after, EIO));
-        });
-        rig.start(None);
-        simulated::with(|kernel| kernel.faults.refusal_in = None);
+        let requests = Path::new(RUNTIME).join("requested.json");
+        simulated::with(|kernel| kernel.disk().forget(&requests));
+        refused(after, || rig.start(None));
         rig.run("x", 7);
         assert_eq!(rate_ppm(7), PPM, "{after}");
     }
@@ -402,9 +354,9 @@ fn a_check_refuses_a_group_in_the_words_of_a_reload() {
 fn what_holds_limits_of_an_earlier_owner_stays_until_all_groups_are_in_force() {
     let mut rig = Rig::new();
     rig.0 = None;
-    let text = "version = 1\n[[group]]\nname = \"d\"\nmatch = { cgroup = \"/d\" }\nquota = \"20ms/100ms\"\n";
+    let config = "version = 1\n[[group]]\nname = \"d\"\nmatch = { cgroup = \"/d\" }\nquota = \"20ms/100ms\"\n";
     simulated::with(|kernel| {
-        kernel.disk().others_write(Path::new(CONFIG), text);
+        kernel.disk().others_write(Path::new(CONFIG), config);
         kernel.faults.refusal_in = Some((Write::Kernel, 0, EIO));
     });
     let is_over = Arc::new(AtomicBool::new(false));
@@ -413,20 +365,19 @@ fn what_holds_limits_of_an_earlier_owner_stays_until_all_groups_are_in_force() {
         sets.store(true, Ordering::Relaxed);
         UndoReport::default()
     });
-    let options = stock::options_with_handover(rig.1, Log::silent(), handover);
+    let options = stock::options_with_handover(rig.1.0, Log::silent(), handover);
     rig.0 = Service::start(options).ok();
     let is_over = || is_over.load(Ordering::Relaxed);
     assert!(!is_over());
     rig.pass(2);
-    let is_limited = simulated::with(|kernel| kernel.text(Path::new("d/cpu.max")));
-    assert_eq!(is_limited.as_deref(), Some("20000 100000"));
+    assert_eq!(text("d/cpu.max").as_deref(), Some("20000 100000"));
     assert!(is_over());
 }
 
 #[test]
 fn a_cgroup_that_a_process_above_it_has_made_useless_is_shown_as_not_in_force() {
     let mut rig = Rig::new();
-    simulated::with(|kernel| kernel.others_create(Path::new("d/job1"))).unwrap();
+    others_create("d/job1");
     rig.start(Some(
         "version = 1\n[[group]]\nname = \"jobs\"\nmatch = { cgroup = \"/d/*\" }\nquota = \"20ms/100ms\"\n",
     ));

@@ -13,6 +13,9 @@
 #[allow(clippy::unwrap_used)]
 mod cases;
 mod chance;
+#[allow(clippy::unwrap_used)]
+#[path = "../../../plimsoll-engine/tests/kernel/mod.rs"]
+mod kernel;
 mod shadow;
 mod stock;
 mod world;
