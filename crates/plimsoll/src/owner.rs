@@ -39,6 +39,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 pub struct Owner {
     runtime: RuntimeFolder,
     client: Client,
+    /// Whether requests may go to the next owner if this one ends.
+    has_successor: bool,
 }
 
 impl Owner {
@@ -53,7 +55,16 @@ impl Owner {
         Ok(client.filter(is_trusted).map(|client| Self {
             runtime: runtime.clone(),
             client,
+            has_successor: true,
         }))
+    }
+
+    /// Limits the time of answers, and has requests fail if this owner ends. For a caller that
+    /// only watches: a new owner, started for it, would have nothing to tell.
+    pub fn without_successor(mut self, answer_within: Duration) -> Self {
+        self.client.answer_within(answer_within);
+        self.has_successor = false;
+        self
     }
 
     /// Connects to the owner of this host's tree, which answers root and the operators.
@@ -137,7 +148,8 @@ impl Owner {
                 }
                 other => return Ok(other?),
             };
-            if self.runtime != RuntimeFolder::of_this_user() || Instant::now() >= deadline {
+            let is_own = self.runtime == RuntimeFolder::of_this_user();
+            if !self.has_successor || !is_own || Instant::now() >= deadline {
                 return Err(ended);
             }
             std::thread::sleep(LOOK_EVERY);

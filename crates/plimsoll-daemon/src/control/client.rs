@@ -101,6 +101,11 @@ impl Client {
         }
     }
 
+    /// Sets another time to wait for each answer.
+    pub fn answer_within(&mut self, within: Duration) {
+        self.answer_within = within;
+    }
+
     pub fn ask(&mut self, request: &Request) -> Result<Answer, ClientError> {
         self.ask_about(request, None)
     }

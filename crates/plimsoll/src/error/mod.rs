@@ -13,7 +13,7 @@ use plimsoll_engine::text_file::FileError;
 use plimsoll_sim::interference::{ExperimentError, SamplesError};
 use thiserror::Error;
 
-pub use owner::{DaemonError, OwnerError, Unanswered};
+pub use owner::{DaemonError, OwnerError};
 pub use usage::UsageError;
 pub use work::{PictureError, WorkloadError};
 
@@ -53,9 +53,6 @@ pub enum CommandError {
     #[cfg(feature = "sched-ext")]
     #[error("debug: {0}")]
     Scheduler(#[from] plimsoll_scx::ControlError),
-    /// The daemon gave `top` no state.
-    #[error(transparent)]
-    State(#[from] Unanswered),
     #[error(transparent)]
     Usage(#[from] UsageError),
     #[error(transparent)]

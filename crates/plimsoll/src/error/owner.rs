@@ -3,7 +3,6 @@
 use std::io;
 use std::path::PathBuf;
 
-use plimsoll_daemon::control::client::ClientError;
 use plimsoll_daemon::control::server::ServerError;
 use plimsoll_daemon::service::NotEnforceable;
 use thiserror::Error;
@@ -64,16 +63,4 @@ pub enum DaemonError {
     Service(Box<dyn std::error::Error + Send + Sync>),
     #[error(transparent)]
     Control(#[from] ServerError),
-}
-
-/// Reason why there is no state.
-#[derive(Debug, Error)]
-pub enum Unanswered {
-    #[error("no daemon listens at {}", .0.display())]
-    Nobody(PathBuf),
-    /// The connection failed, or the answer is invalid.
-    #[error(transparent)]
-    Failed(#[from] ClientError),
-    #[error("the daemon answers: {0}")]
-    Refused(String),
 }

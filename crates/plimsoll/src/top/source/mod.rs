@@ -1,17 +1,21 @@
 //! Source of states: the owner or, without one, the kernel's counters.
 
-mod daemon;
 mod kernel;
+
+use std::time::Duration;
 
 use plimsoll_daemon::control::client::ClientError;
 use plimsoll_daemon::state::State;
-use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::sample::TaskRates;
 use serde::Serialize;
 
-use crate::error::{Result, Unanswered};
-use daemon::Connection;
+use crate::error::{CommandError, Result};
+use crate::owner::Owner;
+use crate::target::Target;
 use kernel::Kernel;
+
+/// Time limit for an answer before an error is shown.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -42,14 +46,15 @@ pub struct Details {
 }
 
 pub struct Source {
-    connection: Connection,
+    /// The owner that has answered last.
+    owner: Option<Owner>,
     kernel: Kernel,
 }
 
 impl Source {
     pub fn new() -> Self {
         Self {
-            connection: Connection::new(&RuntimeFolder::of_this_user()),
+            owner: None,
             kernel: Kernel::new(),
         }
     }
@@ -59,17 +64,17 @@ impl Source {
     /// # Errors
     /// If the owner does not answer, or the kernel's counters cannot be read.
     pub fn read(&mut self) -> Result<Update> {
-        match self.connection.state(None) {
-            Ok(mut state) => {
+        match self.ask(|owner| owner.show(None)) {
+            Ok(Some(mut state)) => {
                 state.groups.sort_by(|one, two| one.name.cmp(&two.name));
                 let asked = SourceKind::Daemon;
                 Ok(Update { asked, state })
             }
-            Err(Unanswered::Nobody(_)) => self.read_kernel(SourceKind::Kernel),
-            Err(Unanswered::Failed(ClientError::Denied { .. })) => {
+            Ok(None) => self.read_kernel(SourceKind::Kernel),
+            Err(CommandError::Client(ClientError::Denied { .. })) => {
                 self.read_kernel(SourceKind::Denied)
             }
-            Err(unanswered) => Err(unanswered.into()),
+            Err(error) => Err(error),
         }
     }
 
@@ -84,18 +89,83 @@ impl Source {
     /// # Errors
     /// If the owner does not answer.
     pub fn details(&mut self, group: &str) -> Result<Option<Details>> {
-        let state = match self.connection.state(Some(group)) {
-            Err(Unanswered::Nobody(_) | Unanswered::Failed(ClientError::Denied { .. })) => {
-                return Ok(None);
-            }
-            other => other?,
-        };
-        let mut groups = state.groups.into_iter();
+        let state = self.ask(|owner| owner.show_tasks(&Target::group(group)))?;
+        let mut groups = state.into_iter().flat_map(|state| state.groups);
         Ok(groups
             .find(|found| found.name == group)
             .map(|found| Details {
                 plan: found.plan,
                 task_rates: found.statistics.and_then(|sample| sample.task_rates),
             }))
+    }
+
+    /// Asks the owner: this user's own before the host's. `None`: none runs.
+    fn ask(&mut self, question: impl FnOnce(&mut Owner) -> Result<State>) -> Result<Option<State>> {
+        let mut owner = match self.owner.take() {
+            Some(owner) => owner,
+            None => match Owner::all()?.into_iter().next() {
+                Some(found) => found.without_successor(ANSWER_WITHIN),
+                None => return Ok(None),
+            },
+        };
+        let state = question(&mut owner)?;
+        // After an error, the next call looks for an owner again.
+        self.owner = Some(owner);
+        Ok(Some(state))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+
+    use plimsoll_daemon::control::protocol::{Answer, SOCKET};
+    use plimsoll_engine::runtime::RuntimeFolder;
+
+    use super::*;
+    use crate::top::testing;
+
+    /// Serves one connection: answers each line with the next of `answers`,
+    /// then closes it.
+    fn serve(listener: &UnixListener, answers: &[String]) {
+        let (stream, _) = listener.accept().unwrap();
+        let mut reader = BufReader::new(&stream);
+        for answer in answers {
+            reader.read_line(&mut String::new()).unwrap();
+            writeln!(&stream, "{answer}").unwrap();
+        }
+    }
+
+    #[test]
+    fn an_owner_is_asked_until_it_fails() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = RuntimeFolder::at(folder.path());
+        let listener = UnixListener::bind(folder.path().join(SOCKET)).unwrap();
+        let state = testing::state(&[testing::group("encode", 5)]);
+        let good = serde_json::to_string(&Answer::State(Box::new(state.clone()))).unwrap();
+        let refused = serde_json::to_string(&Answer::Refused("not today".into())).unwrap();
+        let server = thread::spawn(move || {
+            serve(&listener, &[good.clone(), good.clone()]);
+            // To the owner that is asked again because it has ended the connection.
+            serve(&listener, &[good.clone(), refused]);
+            serve(&listener, &[good, "garbage".into()]);
+        });
+        let mut source = Source::new();
+        let found = || Owner::at(&runtime).unwrap();
+        source.owner = found();
+        assert_eq!(source.read().unwrap().state, state);
+        assert!(source.details("encode").unwrap().is_some());
+        assert_eq!(source.read().unwrap().state, state);
+        assert_eq!(source.read().unwrap_err().to_string(), "not today");
+        assert!(source.owner.is_none());
+        source.owner = found();
+        assert_eq!(source.read().unwrap().state, state);
+        let error = source.read().unwrap_err();
+        assert!(matches!(error, CommandError::Client(_)), "{error}");
+        assert!(source.owner.is_none());
+        server.join().unwrap();
+        assert!(found().is_none());
     }
 }
