@@ -6,17 +6,18 @@ use plimsoll_cgroupfs::Hierarchy;
 
 use super::handle::{Handle, Inbox};
 use super::parts::{
-    ConfigFile, Enforcement, ExternalChanges, GroupTable, GuardSwitch, Lifetime, Notices,
-    ObservedCgroups, Requests, TuningSwitch, UsageMeter,
+    ConfigFile, Enforcement, ExternalChanges, GroupTable, GuardSwitch, Lifetime, Notices, Requests,
+    TuningSwitch, UsageMeter,
 };
 use crate::config::Config;
+use crate::watch::CgroupWatch;
 
 /// The owner of a cgroup tree: matches, merges and reconciles until it is stopped.
 pub struct Service {
     pub(super) hierarchy: Arc<Hierarchy>,
     pub(super) file: ConfigFile,
     pub(super) requests: Requests,
-    pub(super) cgroups: ObservedCgroups,
+    pub(super) cgroups: CgroupWatch,
     pub(super) external: ExternalChanges,
     pub(super) table: GroupTable,
     pub(super) enforcement: Enforcement,

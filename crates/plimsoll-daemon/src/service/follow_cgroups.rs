@@ -32,12 +32,8 @@ impl Service {
     pub(super) fn take_changes(&mut self, changes: Vec<CgroupChange>) {
         for change in changes {
             match change {
-                CgroupChange::Appeared(path) => {
-                    self.request_cgroup(&path);
-                    self.cgroups.appeared(path);
-                }
+                CgroupChange::Appeared(path) => self.request_cgroup(&path),
                 CgroupChange::Gone(path) => {
-                    self.cgroups.gone(&path);
                     self.external.forget(&path);
                     self.cgroup_has_gone(&path);
                 }

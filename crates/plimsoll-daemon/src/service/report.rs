@@ -76,7 +76,7 @@ impl Service {
         let mut text = format!(
             "groups {}, cgroups {}, demanded headroom {}\n",
             self.table.len(),
-            self.cgroups.len(),
+            self.cgroups.paths().len(),
             self.demanded()
         );
         for (name, entry) in self.table.entries() {

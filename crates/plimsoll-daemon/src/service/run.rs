@@ -55,8 +55,7 @@ impl Service {
         let due = [
             Some(self.lifetime.housekeeping_due()),
             self.table.due(),
-            self.cgroups.due(),
-            self.cgroups.resumes_at(now),
+            self.cgroups.due(now),
             self.external.due(),
         ];
         let due = due.into_iter().flatten().min().unwrap_or(now);

@@ -10,10 +10,11 @@ use super::composition::FairClass;
 use super::handle::Inbox;
 use super::members::members_of_groups;
 use super::parts::{
-    ConfigFile, Enforcement, ExternalChanges, GroupTable, GuardSwitch, Lifetime, Notices,
-    ObservedCgroups, Requests, TuningSwitch, UsageMeter,
+    ConfigFile, Enforcement, ExternalChanges, GroupTable, GuardSwitch, Lifetime, Notices, Requests,
+    TuningSwitch, UsageMeter,
 };
 use super::{Options, Service};
+use crate::watch::CgroupWatch;
 
 #[derive(Debug, Error)]
 pub enum StartError {
@@ -57,7 +58,7 @@ impl Service {
         let in_cgroups = members_of_groups(&hierarchy);
         // Before the enforcer starts, which undoes what cannot be adopted.
         let inbox = Inbox::new().map_err(StartError::Start)?;
-        let watch = ObservedCgroups::watch(hierarchy.mount_point());
+        let watch = CgroupWatch::start(hierarchy.mount_point());
         let (cgroups, changes) = watch.map_err(StartError::Watch)?;
         let busy = BusyMeter::start(&hierarchy)?;
         let (enforcement, left_behind) = Enforcement::start(

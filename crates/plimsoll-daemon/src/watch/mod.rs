@@ -5,13 +5,14 @@
 //! reported once. Cgroups for which the kernel has no watch left, or all if it has no instance
 //! left, are read every second.
 //!
-//! Writes have a queue of their own, which the caller may leave unread for a while: the headroom
-//! loop writes quotas a hundred times a second, and a new cgroup must not wait meanwhile.
+//! Writes have a queue of their own, which rests after each reading: the headroom loop writes
+//! quotas a hundred times a second, and a new cgroup must not wait meanwhile.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, ErrorKind};
+use std::mem;
 use std::ops::Bound;
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
@@ -27,6 +28,11 @@ use plimsoll_cgroupfs::{name, os};
 const READS_MAX: usize = 256;
 /// Interval of reading cgroups that cannot be watched.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Pause after writes were read: the headroom loop writes quotas all the time, and an audit is
+/// not due for longer than that.
+const WRITES_REST: Duration = Duration::from_millis(250);
+/// Pause after the queue of cgroups that come and go ran over and all cgroups were read.
+const OVERFLOW_REST: Duration = Duration::from_millis(100);
 /// Prefix of the cpu controller's files. Writes to other files are irrelevant.
 const CPU_FILES: &[u8] = b"cpu.";
 /// v2: a write here gives the cgroups directly below the controller's files, or takes them
@@ -43,7 +49,16 @@ pub enum CgroupChange {
     Written(String),
 }
 
-/// The changes of one call. Several writes to a cgroup are one change.
+/// Changes since the last call.
+#[derive(Debug)]
+pub struct CgroupChanges {
+    pub changes: Vec<CgroupChange>,
+    /// Number of overflows of the kernel's queues (`fs.inotify.max_queued_events`). After each all
+    /// cgroups count as written to, and after one of the tree they were read again.
+    pub lost: u64,
+}
+
+/// The changes of one reading. Several writes to a cgroup are one change.
 #[derive(Debug, Default)]
 struct Changes {
     list: Vec<CgroupChange>,
@@ -89,6 +104,8 @@ struct Queue {
     /// `Err`: no instance is left, by this limit.
     events: Result<events::Queue, &'static str>,
     paths: HashMap<WatchId, Arc<str>>,
+    /// Time before which it is not read.
+    rests_until: Instant,
 }
 
 fn is_no_more_files<T>(opened: &io::Result<T>) -> bool {
@@ -111,8 +128,11 @@ impl Queue {
             true => Err(limit_of_instances(&File::open("/"))),
             false => Ok(opened?),
         };
-        let paths = HashMap::new();
-        Ok(Self { events, paths })
+        Ok(Self {
+            events,
+            paths: HashMap::new(),
+            rests_until: os::now(),
+        })
     }
 
     fn watch(&mut self, folder: &Path) -> io::Result<WatchId> {
@@ -128,6 +148,10 @@ impl Queue {
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.events.as_ref().ok()?.fd()
+    }
+
+    fn rests(&self, now: Instant) -> bool {
+        now < self.rests_until
     }
 
     fn end(&mut self, watch: WatchId) {
@@ -155,7 +179,8 @@ pub struct CgroupWatch {
     watches_max: usize,
     /// Time at which to read the unwatched cgroups; `None`: there are none.
     due: Option<Instant>,
-    overflows: u64,
+    /// Number of overflows that were not reported yet.
+    lost: u64,
 }
 
 impl CgroupWatch {
@@ -180,7 +205,7 @@ impl CgroupWatch {
             unwatched: 0,
             watches_max,
             due: None,
-            overflows: 0,
+            lost: 0,
         };
         let mut changes = Changes::default();
         watch.add_tree("/".into(), &mut changes);
@@ -191,53 +216,73 @@ impl CgroupWatch {
         Ok((watch, changes.list))
     }
 
-    /// Number of cgroups that cannot be watched, because the kernel's [limit](Self::limit) is
-    /// reached. They are read every second.
+    /// Reads the queues that do not rest, without waiting. The queue of cgroups that come and go
+    /// rests after it ran over, and the queue of writes after each reading.
+    pub fn changes(&mut self, now: Instant) -> io::Result<CgroupChanges> {
+        let mut changes = Vec::new();
+        if !self.writes.rests(now)
+            && let Some(writes) = self.read_writes()?
+        {
+            self.writes.rests_until = now + WRITES_REST;
+            changes = writes;
+        }
+        if !self.tree.rests(now) {
+            let before = self.lost;
+            changes.extend(self.read_tree(now)?);
+            if self.lost > before {
+                self.tree.rests_until = now + OVERFLOW_REST;
+            }
+        }
+        let lost = mem::take(&mut self.lost);
+        Ok(CgroupChanges { changes, lost })
+    }
+
+    pub fn end_rest(&mut self, now: Instant) {
+        self.tree.rests_until = now;
+        self.writes.rests_until = now;
+    }
+
+    /// Returns the time at which [`changes`](Self::changes) has to be called without an event.
+    /// `None`: never.
     #[must_use]
-    pub fn unwatched(&self) -> u64 {
-        self.unwatched as u64
+    pub fn due(&self, now: Instant) -> Option<Instant> {
+        let resting = [&self.tree, &self.writes].into_iter();
+        let resting = resting.filter(|queue| queue.rests(now));
+        let ends = resting.map(|queue| queue.rests_until);
+        ends.chain(self.due).min()
     }
 
-    /// The kernel's limit of what can be watched.
+    /// Returns the queues that do not rest, readable when there is something to read.
+    pub fn awake(&self, now: Instant) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let queues = [&self.tree, &self.writes].into_iter();
+        let awake = queues.filter(move |queue| !queue.rests(now));
+        awake.filter_map(Queue::fd)
+    }
+
+    /// Returns the paths of all known cgroups.
     #[must_use]
-    pub fn limit(&self) -> &'static str {
-        let queues = [&self.tree, &self.writes];
-        let lacking = queues.iter().find_map(|queue| queue.events.as_ref().err());
-        lacking.copied().unwrap_or("fs.inotify.max_user_watches")
+    pub fn paths(&self) -> Vec<Arc<str>> {
+        self.watches.keys().cloned().collect()
     }
 
-    /// Number of overflows of the kernel's queues (`fs.inotify.max_queued_events`). After each all
-    /// cgroups count as written to, and after one of the tree they were read again.
+    /// Returns the problem for the operator where the kernel has too few watches or instances.
     #[must_use]
-    pub fn overflows(&self) -> u64 {
-        self.overflows
+    pub fn problem(&self) -> Option<String> {
+        let mut queues = [&self.tree, &self.writes].into_iter();
+        let lacking = queues.find_map(|queue| queue.events.as_ref().err());
+        let limit = lacking.copied().unwrap_or("fs.inotify.max_user_watches");
+        let unwatched = self.unwatched;
+        (unwatched > 0).then(|| {
+            format!(
+                "{unwatched} cgroups cannot be watched and are looked at once a second: the \
+                 kernel's limit {limit} is reached"
+            )
+        })
     }
 
-    /// Readable when [`changes`](Self::changes) has something to read.
-    #[must_use]
-    pub fn tree_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.tree.fd()
-    }
-
-    /// Readable when [`writes`](Self::writes) has something to read.
-    #[must_use]
-    pub fn writes_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.writes.fd()
-    }
-
-    /// Returns the time at which to read changes without an event. `None`: never.
-    #[must_use]
-    pub fn due(&self) -> Option<Instant> {
-        self.due
-    }
-
-    /// Reads which cgroups came and went since the last call, in order, without waiting. Cgroups
-    /// that may have been written to without an event are reported as written.
-    pub fn changes(&mut self) -> io::Result<Vec<CgroupChange>> {
-        self.changes_at(os::now())
-    }
-
-    fn changes_at(&mut self, now: Instant) -> io::Result<Vec<CgroupChange>> {
+    /// Reads which cgroups came and went, in order. Cgroups that may have been written to without
+    /// an event are reported as written.
+    fn read_tree(&mut self, now: Instant) -> io::Result<Vec<CgroupChange>> {
         let mut changes = Changes::default();
         self.read(|watch| &mut watch.tree, Self::follow_tree, &mut changes)?;
         if self.due.is_some_and(|due| due <= now) {
@@ -248,9 +293,8 @@ impl CgroupWatch {
         Ok(changes.list)
     }
 
-    /// Reads which cgroups were written to since the last call, without waiting. `None`: there was
-    /// no event, not even an irrelevant one.
-    pub fn writes(&mut self) -> io::Result<Option<Vec<CgroupChange>>> {
+    /// Reads which cgroups were written to. `None`: there was no event, not even an irrelevant one.
+    fn read_writes(&mut self) -> io::Result<Option<Vec<CgroupChange>>> {
         let mut changes = Changes::default();
         let any = self.read(|watch| &mut watch.writes, Self::follow_write, &mut changes)?;
         Ok(any.then_some(changes.list))
@@ -291,7 +335,7 @@ impl CgroupWatch {
         let path_of = |watch: &WatchId| self.tree.paths.get(watch).cloned();
         match event {
             Event::Lost => {
-                self.overflows += 1;
+                self.lost += 1;
                 self.look_again(changes);
             }
             Event::Ended(watch) => {
@@ -316,7 +360,7 @@ impl CgroupWatch {
     fn follow_write(&mut self, event: Event, changes: &mut Changes) {
         match event {
             Event::Lost => {
-                self.overflows += 1;
+                self.lost += 1;
                 self.watches.keys().for_each(|path| changes.written(path));
             }
             Event::Written(watch, name) => {

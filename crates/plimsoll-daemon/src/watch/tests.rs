@@ -23,7 +23,7 @@ fn present_cgroups_are_reported_at_the_start() {
     fs::write(folder.path().join("file"), "").unwrap();
     let (mut watch, changes) = CgroupWatch::start(folder.path()).unwrap();
     assert_eq!(changes, [appeared("/"), appeared("/a"), appeared("/a/b")]);
-    assert_eq!(watch.changes().unwrap(), []);
+    assert_eq!(watch.read_tree(os::now()).unwrap(), []);
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn a_tree_that_is_made_at_once_appears_once_and_goes_from_the_inside() {
     let mut watch = start(folder.path());
     fs::create_dir_all(folder.path().join("a/b/c")).unwrap();
     fs::create_dir(folder.path().join("ab")).unwrap();
-    let mut changes = watch.changes().unwrap();
+    let mut changes = watch.read_tree(os::now()).unwrap();
     changes.sort();
     assert_eq!(
         changes,
@@ -44,10 +44,10 @@ fn a_tree_that_is_made_at_once_appears_once_and_goes_from_the_inside() {
         ]
     );
     fs::remove_dir_all(folder.path().join("a")).unwrap();
-    let changes = watch.changes().unwrap();
+    let changes = watch.read_tree(os::now()).unwrap();
     assert_eq!(changes, [gone("/a/b/c"), gone("/a/b"), gone("/a")]);
     fs::create_dir(folder.path().join("a")).unwrap();
-    assert_eq!(watch.changes().unwrap(), [appeared("/a")]);
+    assert_eq!(watch.read_tree(os::now()).unwrap(), [appeared("/a")]);
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn a_renamed_cgroup_is_reported_as_gone_and_appeared() {
     fs::create_dir_all(folder.path().join("a/b")).unwrap();
     let mut watch = start(folder.path());
     fs::rename(folder.path().join("a"), folder.path().join("x")).unwrap();
-    let changes = watch.changes().unwrap();
+    let changes = watch.read_tree(os::now()).unwrap();
     assert_eq!(
         changes,
         [gone("/a/b"), gone("/a"), appeared("/x"), appeared("/x/b")]
@@ -98,10 +98,13 @@ fn nothing_is_missed_after_lost_events() {
     assert_eq!(changes, [appeared("/new"), appeared("/same")]);
     assert_known(&watch, &["/", "/new", "/same"]);
     // The events that were not lost after all leave the same ones known.
-    watch.changes().unwrap();
+    watch.read_tree(os::now()).unwrap();
     assert_known(&watch, &["/", "/new", "/same"]);
     fs::create_dir(folder.path().join("same/later")).unwrap();
-    assert_eq!(watch.changes().unwrap(), [appeared("/same/later")]);
+    assert_eq!(
+        watch.read_tree(os::now()).unwrap(),
+        [appeared("/same/later")]
+    );
 }
 
 /// Asserts that these cgroups and no others are known, and that each path is kept once.
@@ -134,7 +137,7 @@ fn a_written_file_of_the_controller_is_reported_once_and_no_other() {
     let own = folder.path().join("a");
     fs::create_dir(&own).unwrap();
     let mut watch = start(folder.path());
-    assert_eq!(watch.writes().unwrap(), None);
+    assert_eq!(watch.read_writes().unwrap(), None);
     for file in [
         "cpu.max",
         "cgroup.procs",
@@ -146,20 +149,20 @@ fn a_written_file_of_the_controller_is_reported_once_and_no_other() {
     }
     let written = CgroupChange::Written("/a".into());
     assert_eq!(
-        watch.writes().unwrap().unwrap(),
+        watch.read_writes().unwrap().unwrap(),
         std::slice::from_ref(&written)
     );
     fs::write(own.join("tasks"), "1").unwrap();
-    assert_eq!(watch.writes().unwrap().unwrap(), []);
+    assert_eq!(watch.read_writes().unwrap().unwrap(), []);
     // A write to a cgroup that is gone is no write to the one in its place.
     fs::write(own.join("cpu.max"), "2").unwrap();
     fs::remove_dir_all(&own).unwrap();
     fs::create_dir(&own).unwrap();
-    let changes = watch.changes().unwrap();
+    let changes = watch.read_tree(os::now()).unwrap();
     assert_eq!(changes, [gone("/a"), appeared("/a")]);
-    assert_eq!(watch.writes().unwrap().unwrap(), []);
+    assert_eq!(watch.read_writes().unwrap().unwrap(), []);
     fs::write(own.join("cpu.max"), "2").unwrap();
-    assert_eq!(watch.writes().unwrap().unwrap(), [written]);
+    assert_eq!(watch.read_writes().unwrap().unwrap(), [written]);
 }
 
 #[test]
@@ -168,10 +171,10 @@ fn a_cgroup_appears_while_writes_are_left_unread() {
     let mut watch = start(folder.path());
     fs::create_dir(folder.path().join("a")).unwrap();
     fs::write(folder.path().join("cpu.max"), "1").unwrap();
-    assert_eq!(watch.changes().unwrap(), [appeared("/a")]);
-    assert_eq!(watch.changes().unwrap(), []);
+    assert_eq!(watch.read_tree(os::now()).unwrap(), [appeared("/a")]);
+    assert_eq!(watch.read_tree(os::now()).unwrap(), []);
     let written = CgroupChange::Written("/".into());
-    assert_eq!(watch.writes().unwrap().unwrap(), [written]);
+    assert_eq!(watch.read_writes().unwrap().unwrap(), [written]);
 }
 
 #[test]
@@ -190,7 +193,7 @@ fn every_child_is_reported_when_the_controller_is_switched_for_children() {
     ] {
         fs::write(path(name), "-cpu").unwrap();
         let expected: Vec<_> = expected.iter().map(|path| written(path)).collect();
-        assert_eq!(watch.writes().unwrap().unwrap(), expected, "{name}");
+        assert_eq!(watch.read_writes().unwrap().unwrap(), expected, "{name}");
     }
 }
 
@@ -203,25 +206,30 @@ fn unwatched_cgroups_are_read_periodically() {
         CgroupWatch::start_with(folder.path(), events::Queue::new, 2).unwrap();
     assert_eq!(changes.len(), 4);
     assert_known(&watch, &["/", "/a", "/a/b", "/a/b/c"]);
-    assert_eq!(watch.unwatched(), 2);
-    assert_eq!(watch.limit(), "fs.inotify.max_user_watches");
+    assert_eq!(watch.unwatched, 2);
+    assert!(
+        watch
+            .problem()
+            .unwrap()
+            .contains("fs.inotify.max_user_watches")
+    );
     fs::create_dir(path("a/b/d")).unwrap();
     fs::remove_dir(path("a/b/c")).unwrap();
-    let changes = watch.changes_at(watch.due().unwrap() - Duration::from_millis(1));
+    let changes = watch.read_tree(watch.due.unwrap() - Duration::from_millis(1));
     assert_eq!(changes.unwrap(), []);
-    let changes = watch.changes_at(watch.due().unwrap()).unwrap();
+    let changes = watch.read_tree(watch.due.unwrap()).unwrap();
     let written = CgroupChange::Written("/a/b".into());
     assert_eq!(changes, [written, appeared("/a/b/d"), gone("/a/b/c")]);
     assert_known(&watch, &["/", "/a", "/a/b", "/a/b/d"]);
     // As if the limit had been raised.
     watch.watches_max = 9;
-    watch.changes_at(watch.due().unwrap()).unwrap();
-    assert_eq!((watch.unwatched(), watch.due()), (0, None));
+    watch.read_tree(watch.due.unwrap()).unwrap();
+    assert_eq!((watch.unwatched, watch.due), (0, None));
     assert_known(&watch, &["/", "/a", "/a/b", "/a/b/d"]);
     fs::create_dir(path("a/b/d/e")).unwrap();
-    assert_eq!(watch.changes().unwrap(), [appeared("/a/b/d/e")]);
+    assert_eq!(watch.read_tree(os::now()).unwrap(), [appeared("/a/b/d/e")]);
     fs::remove_dir_all(path("a")).unwrap();
-    watch.changes().unwrap();
+    watch.read_tree(os::now()).unwrap();
     assert_known(&watch, &["/"]);
 }
 
@@ -236,13 +244,18 @@ fn without_an_inotify_instance_all_cgroups_are_read_periodically() {
             false => events::Queue::new(interest),
         };
         let (mut watch, _) = CgroupWatch::start_with(folder.path(), open, usize::MAX).unwrap();
-        assert_eq!(watch.unwatched(), 2);
-        assert_eq!(watch.limit(), "fs.inotify.max_user_instances");
+        assert_eq!(watch.unwatched, 2);
+        assert!(
+            watch
+                .problem()
+                .unwrap()
+                .contains("fs.inotify.max_user_instances")
+        );
         fs::create_dir(path("a/b")).unwrap();
-        let changes = watch.changes_at(watch.due().unwrap()).unwrap();
+        let changes = watch.read_tree(watch.due.unwrap()).unwrap();
         assert!(changes.contains(&appeared("/a/b")), "{changes:?}");
         fs::remove_dir(path("a/b")).unwrap();
-        let changes = watch.changes_at(watch.due().unwrap()).unwrap();
+        let changes = watch.read_tree(watch.due.unwrap()).unwrap();
         assert!(changes.contains(&gone("/a/b")), "{changes:?}");
     }
     let open = |_| Err(Errno::ENOMEM.into());
@@ -281,9 +294,9 @@ fn all_count_as_written_and_the_overflow_counts_after_the_queue_of_writes_ran_ov
     }
     fs::create_dir_all(folder.path().join("late/below")).unwrap();
     let written = ["/", "/a"].map(|path| CgroupChange::Written(path.into()));
-    assert_eq!(watch.writes().unwrap().unwrap(), written);
-    assert_eq!(watch.overflows(), 1);
-    let changes = watch.changes().unwrap();
+    assert_eq!(watch.read_writes().unwrap().unwrap(), written);
+    assert_eq!(watch.lost, 1);
+    let changes = watch.read_tree(os::now()).unwrap();
     assert_eq!(changes, [appeared("/late"), appeared("/late/below")]);
     assert_known(&watch, &["/", "/a", "/late", "/late/below"]);
 }
@@ -299,8 +312,8 @@ fn nothing_is_missed_after_the_queue_of_the_tree_ran_over() {
         fs::remove_file(&file).unwrap();
     }
     fs::create_dir_all(folder.path().join("late/below")).unwrap();
-    let changes = watch.changes().unwrap();
-    assert_eq!(watch.overflows(), 1);
+    let changes = watch.read_tree(os::now()).unwrap();
+    assert_eq!(watch.lost, 1);
     assert!(changes.contains(&appeared("/late")) && changes.contains(&appeared("/late/below")));
     assert_known(&watch, &["/", "/late", "/late/below"]);
 }

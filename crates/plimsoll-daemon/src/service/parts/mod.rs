@@ -8,7 +8,6 @@
 //! | `planner.rs` | plans of groups for this host |
 //! | `control_loop.rs` | the thread of the control loop, and the lock on the enforcer |
 //! | `notices.rs` | log, open problems and counters |
-//! | `cgroups.rs` | the cgroups of the host |
 //! | `external_changes.rs` | kernel files that other processes wrote |
 //! | `group_table.rs` | groups: desired and applied state, retries, demand |
 //! | `requests.rs` | requests of clients, kept across restarts |
@@ -16,7 +15,6 @@
 //! | `usage.rs` | CPU time of the machine and of batch groups |
 //! | `lifetime.rs` | start, housekeeping and end |
 
-mod cgroups;
 mod config_file;
 mod control_loop;
 mod enforcement;
@@ -30,7 +28,6 @@ mod requests;
 mod tuning;
 mod usage;
 
-pub(super) use cgroups::ObservedCgroups;
 pub(super) use config_file::ConfigFile;
 pub use control_loop::Heartbeat;
 pub(super) use enforcement::Enforcement;
