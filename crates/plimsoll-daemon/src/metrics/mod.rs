@@ -9,4 +9,4 @@ mod reply;
 mod server;
 
 pub use exposition::openmetrics;
-pub use server::{Limits, MetricsServer, THREAD};
+pub use server::{Limits, MetricsServer, THREAD, TRY_AGAIN};

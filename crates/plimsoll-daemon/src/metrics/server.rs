@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
@@ -15,17 +15,20 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
-use super::reply::{Reply, Texts};
+use super::reply::Reply;
 
 /// Name of the thread that serves metrics; a panic in it does not end the daemon.
 pub const THREAD: &str = "metrics";
 /// Connections at once. For another one, the oldest is closed, so that idle
-/// clients cannot keep Prometheus out.
-const MAX_CONNECTIONS: usize = 32;
+/// clients cannot keep Prometheus out. Each may hold a text, which has many megabytes for 10,000
+/// groups.
+const MAX_CONNECTIONS: usize = 8;
+/// Time between attempts to listen.
+pub const TRY_AGAIN: Duration = Duration::from_secs(5);
 
 /// Time between attempts to accept when the kernel has no file descriptor left.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
@@ -37,9 +40,6 @@ const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=
 const INDEX: &str = "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
     <title>Plimsoll</title></head>\n<body><h1>Plimsoll</h1>\
     <p><a href=\"/metrics\">Metrics</a></p></body></html>\n";
-
-/// Makes the text that is served.
-type Render = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// Time limits for a client.
 #[derive(Debug, Clone, Copy)]
@@ -68,7 +68,6 @@ impl Default for Limits {
 /// clients are disconnected.
 #[derive(Debug)]
 pub struct MetricsServer {
-    local_addr: SocketAddr,
     /// Dropped to stop the thread.
     running: Option<oneshot::Sender<Infallible>>,
     thread: Option<JoinHandle<()>>,
@@ -76,50 +75,54 @@ pub struct MetricsServer {
 
 impl MetricsServer {
     /// Listens on `address` (port 0: any that is free) and serves what `render`
-    /// makes: OpenMetrics text, as of [`openmetrics`](super::openmetrics).
+    /// makes: OpenMetrics text, as of [`openmetrics`](super::openmetrics). If that fails, tries
+    /// again until it succeeds. Tells `report` each time how it went.
     ///
-    /// `render` is called by the server's thread, never twice at a time, and
-    /// not more than once a second while a text is still being sent. While it
+    /// `render` is called by the server's thread, never twice at a time. While it
     /// runs no client is served, so it should not wait for long.
-    pub fn start(address: SocketAddr, render: Render) -> io::Result<Self> {
-        Self::start_with_limits(address, render, Limits::default())
+    pub fn start(
+        address: SocketAddr,
+        render: impl Fn() -> String + Send + Sync + 'static,
+        report: impl Fn(io::Result<SocketAddr>) + Send + Sync + 'static,
+    ) -> io::Result<Self> {
+        Self::start_with_limits(address, render, report, Limits::default())
     }
 
     /// Does the same as [`MetricsServer::start`], with other limits for clients.
     pub fn start_with_limits(
         address: SocketAddr,
-        render: Render,
+        render: impl Fn() -> String + Send + Sync + 'static,
+        report: impl Fn(io::Result<SocketAddr>) + Send + Sync + 'static,
         limits: Limits,
     ) -> io::Result<Self> {
-        let listener = TcpListener::bind(address)?;
-        listener.set_nonblocking(true)?;
-        let local_addr = listener.local_addr()?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
         let (running, stopped) = oneshot::channel::<Infallible>();
-        let listener = {
-            let _context = runtime.enter();
-            tokio::net::TcpListener::from_std(listener)?
-        };
+        let render = Box::new(render);
+        let service = Arc::new(Service { render, limits });
+        // In this thread: once the daemon is ready, it serves metrics if it can.
+        let mut listener = runtime.block_on(try_to_listen(address, &report));
         let thread = std::thread::Builder::new()
             .name(THREAD.into())
             .spawn(move || {
-                runtime.spawn(serve(listener, Arc::new(Service::new(render, limits))));
+                runtime.spawn(async move {
+                    loop {
+                        match listener {
+                            Some(listener) => break serve(listener, service).await,
+                            None => sleep(TRY_AGAIN).await,
+                        }
+                        listener = try_to_listen(address, &report).await;
+                    }
+                });
                 // Nothing is ever sent: this waits until the sender is dropped.
                 // With the runtime every connection ends.
                 let _ = runtime.block_on(stopped);
             })?;
         Ok(Self {
-            local_addr,
             running: Some(running),
             thread: Some(thread),
         })
-    }
-
-    #[must_use]
-    pub fn local_addr(&self) -> SocketAddr {
-        self.local_addr
     }
 
     /// Closes every connection and waits for the thread to end.
@@ -138,7 +141,22 @@ impl Drop for MetricsServer {
     }
 }
 
-async fn serve(listener: tokio::net::TcpListener, service: Arc<Service>) {
+/// Listens if that is possible, and tells `report` the address or the failure.
+async fn try_to_listen(
+    address: SocketAddr,
+    report: &impl Fn(io::Result<SocketAddr>),
+) -> Option<TcpListener> {
+    let bound = TcpListener::bind(address).await;
+    let bound = bound.and_then(|listener| Ok((listener.local_addr()?, listener)));
+    let (result, listener) = match bound {
+        Ok((local, listener)) => (Ok(local), Some(listener)),
+        Err(error) => (Err(error), None),
+    };
+    report(result);
+    listener
+}
+
+async fn serve(listener: TcpListener, service: Arc<Service>) {
     let mut connections = VecDeque::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
@@ -179,21 +197,11 @@ async fn converse(stream: TcpStream, service: Arc<Service>) {
 }
 
 struct Service {
-    render: Render,
+    render: Box<dyn Fn() -> String + Send + Sync>,
     limits: Limits,
-    texts: Mutex<Texts>,
 }
 
 impl Service {
-    fn new(render: Render, limits: Limits) -> Self {
-        let texts = Mutex::default();
-        Self {
-            render,
-            limits,
-            texts,
-        }
-    }
-
     fn answer(&self, request: &Request<Incoming>) -> Response<Reply> {
         let path = request.uri().path();
         if !["/", "/metrics"].contains(&path) {
@@ -209,26 +217,16 @@ impl Service {
             return response(
                 StatusCode::OK,
                 "text/html; charset=utf-8",
-                Reply::short(INDEX),
+                Reply::new(INDEX),
             );
         }
-        let reply = match *request.method() {
-            Method::HEAD => Reply::HeadOnly,
-            _ => self.metrics(),
-        };
-        response(StatusCode::OK, OPENMETRICS, reply)
-    }
-
-    fn metrics(&self) -> Reply {
-        // A panic in the callback leaves the texts as they were.
-        let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = texts.current(Instant::now(), || (self.render)());
-        Reply::Metrics { text, at: 0 }
+        // Of the reply to HEAD, the length alone is sent.
+        response(StatusCode::OK, OPENMETRICS, Reply::new((self.render)()))
     }
 }
 
 fn plain(status: StatusCode, text: &'static str) -> Response<Reply> {
-    response(status, "text/plain; charset=utf-8", Reply::short(text))
+    response(status, "text/plain; charset=utf-8", Reply::new(text))
 }
 
 fn response(status: StatusCode, content_type: &'static str, reply: Reply) -> Response<Reply> {

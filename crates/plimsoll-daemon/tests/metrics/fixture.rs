@@ -1,6 +1,10 @@
-//! States to make metrics of.
+//! States to make metrics of, and a server of them.
+
+use std::net::SocketAddr;
+use std::sync::mpsc::channel;
 
 use plimsoll_cgroupfs::CpuStat;
+use plimsoll_daemon::metrics::{Limits, MetricsServer};
 use plimsoll_daemon::state::{
     Counters, Daemon, Group, GuardCounts, GuardState, Histogram, Machine, Origin, State,
 };
@@ -9,6 +13,37 @@ use plimsoll_engine::knobs::{Class, Knobs};
 use plimsoll_engine::sample::{
     BatchCounts, BatchSample, HeadroomSample, PerTaskSample, Sample, SchedulerSample, SoftCapSample,
 };
+
+/// A server on loopback.
+pub struct Served {
+    pub server: MetricsServer,
+    pub address: SocketAddr,
+}
+
+impl Served {
+    pub fn start(render: impl Fn() -> String + Send + Sync + 'static) -> Self {
+        Self::with_limits(render, Limits::default())
+    }
+
+    pub fn with_limits(
+        render: impl Fn() -> String + Send + Sync + 'static,
+        limits: Limits,
+    ) -> Self {
+        Self::at(SocketAddr::from(([127, 0, 0, 1], 0)), render, limits)
+    }
+
+    pub fn at(
+        address: SocketAddr,
+        render: impl Fn() -> String + Send + Sync + 'static,
+        limits: Limits,
+    ) -> Self {
+        let (sender, listening) = channel();
+        let report = move |address| sender.send(address).unwrap();
+        let server = MetricsServer::start_with_limits(address, render, report, limits).unwrap();
+        let address = listening.recv().unwrap().unwrap();
+        Self { server, address }
+    }
+}
 
 /// Health of the daemon that a state shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,21 +5,20 @@ use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use plimsoll_daemon::metrics::{MetricsServer, openmetrics};
+use plimsoll_daemon::metrics::openmetrics;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::fixture::{self, Health};
+use crate::fixture::{self, Health, Served};
 use crate::{http, tools};
 
 /// Window for the rules in place of their own, which have minutes.
 const WINDOW: &str = "20s";
 
 /// A server of metrics whose state is a second older each time.
-fn serve(health: Health) -> MetricsServer {
+fn serve(health: Health) -> Served {
     let seconds = AtomicU64::new(100);
     let render = move || {
         let second = seconds.fetch_add(1, Ordering::SeqCst);
@@ -30,7 +29,7 @@ fn serve(health: Health) -> MetricsServer {
         }
         openmetrics(state)
     };
-    MetricsServer::start(([127, 0, 0, 1], 0).into(), Arc::new(render)).unwrap()
+    Served::start(render)
 }
 
 fn free_address() -> SocketAddr {
@@ -44,7 +43,7 @@ struct Prometheus {
     process: Child,
     address: SocketAddr,
     folder: TempDir,
-    _daemons: [MetricsServer; 2],
+    _daemons: [Served; 2],
 }
 
 impl Drop for Prometheus {
@@ -57,7 +56,7 @@ impl Drop for Prometheus {
 impl Prometheus {
     fn start() -> Self {
         let daemons = [Health::Good, Health::Bad].map(serve);
-        let [good, bad] = daemons.each_ref().map(MetricsServer::local_addr);
+        let [good, bad] = daemons.each_ref().map(|served| served.address);
         let folder = tempfile::tempdir().unwrap();
         let targets = [("good", good), ("bad", bad), ("down", free_address())];
         write_configuration(folder.path(), &targets);

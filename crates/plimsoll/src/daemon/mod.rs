@@ -22,6 +22,7 @@ use plimsoll_daemon::config::Config;
 use plimsoll_daemon::control::protocol::SOCKET;
 use plimsoll_daemon::control::server::Server;
 use plimsoll_daemon::log::{Log, Priority};
+use plimsoll_daemon::metrics::MetricsServer;
 use plimsoll_daemon::service::{self, Handle, Options, Service};
 use plimsoll_engine::journal::wait_for_last_owner;
 use plimsoll_engine::runtime::{Ownership, RuntimeFolder};
@@ -32,7 +33,6 @@ use crate::cli::DaemonArgs;
 use crate::error::{CommandError, DaemonError, OwnerError, Result};
 use crate::output;
 use crate::owner::{Owner, TAKEN, wait_for_ownership};
-use metrics::Metrics;
 use notify::Supervisor;
 pub use on_demand::remove_log;
 pub use starter::HostStarter;
@@ -192,7 +192,7 @@ fn serve(
     service: &Service,
     runtime: &RuntimeFolder,
     log: &Arc<Log>,
-) -> Result<(Server, Option<Metrics>)> {
+) -> Result<(Server, Option<MetricsServer>)> {
     let path = runtime.path().join(SOCKET);
     let control = Server::bind(&path, Arc::new(service.handle())).map_err(DaemonError::from)?;
     if let Some(problem) = control.problem() {
@@ -201,7 +201,7 @@ fn serve(
     let Some(address) = service.config().metrics else {
         return Ok((control, None));
     };
-    match Metrics::start(address, service.handle(), Arc::clone(log)) {
+    match metrics::start(address, service.handle(), Arc::clone(log)) {
         Ok(metrics) => Ok((control, Some(metrics))),
         Err(error) => {
             control.stop();
