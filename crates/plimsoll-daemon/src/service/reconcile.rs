@@ -111,7 +111,10 @@ impl Service {
     fn decide(&self, name: &str) -> Option<Decision> {
         let entry = self.table.get(name)?;
         let (planner, demand) = (self.enforcement.planner(), self.table.demand());
-        let planned = entry.desired.as_ref().map(|it| planner.plan(it, demand));
+        let planned = entry
+            .desired
+            .as_ref()
+            .map(|it| planner.plan(name, it, demand));
         Some(decide(name, entry, planned, self.burst_enabled()))
     }
 

@@ -7,11 +7,12 @@ use std::time::Duration;
 use nix::time::{ClockId, clock_gettime};
 use plimsoll_cgroupfs::name;
 use plimsoll_engine::knobs::{Class, Knobs};
+use plimsoll_engine::plan::PlanItem;
 use plimsoll_engine::sample::{MachineSample, Sample};
 
 use super::Service;
 use super::desired::Desired;
-use super::parts::{Entry, shown};
+use super::parts::Entry;
 use crate::state::{Daemon, Group, Machine, State};
 
 /// Groups that are read under one lock of the enforcer, for which the control loop waits.
@@ -142,7 +143,7 @@ impl Service {
             subject: desired.subject.clone(),
             knobs: self.shown_knobs(desired, entry.applied.as_ref()),
             enforcer: desired.enforcer(),
-            plan: plan.unwrap_or_default(),
+            plan,
             statistics: sample,
             problem: entry.problem.clone().or(problem),
             lacks_guard: false,
@@ -178,7 +179,7 @@ impl Service {
         }
     }
 
-    fn plan_of(&self, name: &str, desired: &Desired) -> Option<serde_json::Value> {
+    fn plan_of(&self, name: &str, desired: &Desired) -> Option<Vec<PlanItem>> {
         let desired = Desired {
             best_effort: true,
             ..desired.clone()
@@ -186,9 +187,9 @@ impl Service {
         let planned = self
             .enforcement
             .planner()
-            .plan(&desired, self.table.demand())
+            .plan(name, &desired, self.table.demand())
             .ok()?;
-        Some(shown(&planned.plan, name))
+        Some(planned.plan.items)
     }
 
     fn daemon(&self) -> Daemon {

@@ -61,9 +61,71 @@ pub struct Knobs {
     pub host_tuning: bool,
 }
 
+/// Names of the knobs, as on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Knob {
+    Class,
+    Nice,
+    Weight,
+    Quota,
+    Burst,
+    Cap,
+    SoftCap,
+    HalfLife,
+    PerTask,
+    Headroom,
+    Tolerance,
+    CpuLimit,
+    HostTuning,
+}
+
+impl Knob {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Class => "class",
+            Self::Nice => "nice",
+            Self::Weight => "weight",
+            Self::Quota => "quota",
+            Self::Burst => "burst",
+            Self::Cap => "cap",
+            Self::SoftCap => "soft-cap",
+            Self::HalfLife => "half-life",
+            Self::PerTask => "per-task",
+            Self::Headroom => "headroom",
+            Self::Tolerance => "tolerance",
+            Self::CpuLimit => "cpu-limit",
+            Self::HostTuning => "host-tuning",
+        }
+    }
+}
+
 impl Knobs {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// Returns the knobs that are not left alone, with their values.
+    pub fn items(&self) -> Vec<(Knob, String)> {
+        let values = [
+            (Knob::Class, self.class.map(|v| v.to_string())),
+            (Knob::Nice, self.nice.map(|v| v.to_string())),
+            (Knob::Weight, self.weight.map(|v| v.to_string())),
+            (Knob::Quota, self.quota.map(|v| v.to_string())),
+            (Knob::Burst, self.burst.map(|v| v.to_string())),
+            (Knob::Cap, self.cap.map(|v| v.to_string())),
+            (Knob::SoftCap, self.soft_cap.map(|v| v.to_string())),
+            (Knob::HalfLife, self.half_life.map(|v| v.to_string())),
+            (Knob::PerTask, self.per_task.then(|| "true".into())),
+            (Knob::Headroom, self.headroom.map(|v| v.to_string())),
+            (Knob::Tolerance, self.tolerance.map(|v| v.to_string())),
+            (Knob::CpuLimit, self.cpu_limit.map(|v| v.to_string())),
+            (Knob::HostTuning, self.host_tuning.then(|| "true".into())),
+        ];
+        let values = values.into_iter();
+        values
+            .filter_map(|(knob, value)| Some((knob, value?)))
+            .collect()
     }
 
     /// Returns whether there is a hard or a soft cap.
@@ -156,24 +218,9 @@ impl Knobs {
 /// Formats the knobs for people, on one line: `class=batch cap=50%`, or `none`.
 impl fmt::Display for Knobs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let values = [
-            ("class", self.class.map(|v| v.to_string())),
-            ("nice", self.nice.map(|v| v.to_string())),
-            ("weight", self.weight.map(|v| v.to_string())),
-            ("quota", self.quota.map(|v| v.to_string())),
-            ("burst", self.burst.map(|v| v.to_string())),
-            ("cap", self.cap.map(|v| v.to_string())),
-            ("soft-cap", self.soft_cap.map(|v| v.to_string())),
-            ("half-life", self.half_life.map(|v| v.to_string())),
-            ("per-task", self.per_task.then(|| "true".into())),
-            ("headroom", self.headroom.map(|v| v.to_string())),
-            ("tolerance", self.tolerance.map(|v| v.to_string())),
-            ("cpu-limit", self.cpu_limit.map(|v| v.to_string())),
-            ("host-tuning", self.host_tuning.then(|| "true".into())),
-        ];
-        let words: Vec<String> = values
-            .into_iter()
-            .filter_map(|(knob, value)| Some(format!("{knob}={}", value?)))
+        let items = self.items().into_iter();
+        let words: Vec<String> = items
+            .map(|(knob, value)| format!("{}={value}", knob.name()))
             .collect();
         match words.is_empty() {
             true => f.write_str("none"),

@@ -2,9 +2,9 @@
 
 use plimsoll_cgroupfs::Version;
 
-use super::{Fidelity, How, Mechanisms, approximate, impossible};
+use super::{Fidelity, How, approximate, exceeds_quota, impossible, too_many};
 use crate::host::Capabilities;
-use crate::knobs::{Burst, Class, Headroom, Knobs};
+use crate::knobs::{Class, Headroom, Knob, Knobs};
 
 /// Hint for a knob that the stock kernel does not have.
 const SCHED_EXT_ONLY: &str =
@@ -20,6 +20,35 @@ pub(super) struct StockKnobs<'a> {
 }
 
 impl StockKnobs<'_> {
+    /// Returns the mechanism of a knob that is set, and its loss.
+    pub fn mechanism(&self, knob: Knob) -> How {
+        let exact = |mechanism: &str| (mechanism.to_owned(), Fidelity::Exact);
+        let with_loss = |mechanism: &str, loss| (mechanism.to_owned(), approximate(loss));
+        match knob {
+            Knob::Class => self.class(),
+            Knob::Nice => exact("setpriority"),
+            Knob::Weight => exact(self.host.weight_file()),
+            Knob::Quota => exact(self.host.quota_file()),
+            Knob::Burst => self.burst(),
+            Knob::Cap => with_loss(
+                &format!("{}, short period", self.host.quota_file()),
+                "overruns by up to a tick on each CPU, paid back in the next period",
+            ),
+            Knob::SoftCap => self.soft_cap(),
+            Knob::HalfLife => with_loss(
+                "usage rate, in user space",
+                "the rate is moved forward every 50ms",
+            ),
+            Knob::PerTask => self.per_task(),
+            Knob::Headroom => self.headroom(),
+            Knob::Tolerance if self.knobs.headroom.is_some() => {
+                with_loss("part of headroom", "given in pieces of at least 1ms")
+            }
+            Knob::Tolerance | Knob::CpuLimit => ("none".into(), impossible(SCHED_EXT_ONLY)),
+            Knob::HostTuning => self.host_tuning(),
+        }
+    }
+
     /// Returns the mechanism that puts a group below all others, and its loss.
     fn background(&self) -> (String, &'static str) {
         if self.host.has_idle {
@@ -35,11 +64,9 @@ impl StockKnobs<'_> {
             )
         }
     }
-}
 
-impl Mechanisms for StockKnobs<'_> {
-    fn class(&self, class: Class) -> How {
-        if class == Class::Normal {
+    fn class(&self) -> How {
+        if self.knobs.class == Some(Class::Normal) {
             return ("the fair class".into(), Fidelity::Exact);
         }
         let (mechanism, loss) = self.background();
@@ -56,43 +83,17 @@ impl Mechanisms for StockKnobs<'_> {
         (mechanism, approximate(format!("{loss}{place}{guard}")))
     }
 
-    fn nice(&self) -> How {
-        ("setpriority".into(), Fidelity::Exact)
-    }
-
-    fn weight(&self) -> How {
-        (self.host.weight_file().into(), Fidelity::Exact)
-    }
-
-    fn quota(&self) -> How {
-        (self.host.quota_file().into(), Fidelity::Exact)
-    }
-
-    fn burst(&self, burst: Burst) -> How {
-        let file = self.host.burst_file();
-        if !self.host.has_burst && burst.burst_ns > 0 {
-            return (
-                file.into(),
-                impossible("the kernel has no burst (Linux 5.14 and later)"),
-            );
-        }
-        let quota_ns = self.knobs.quota.and_then(|quota| quota.quota_ns);
-        match quota_ns {
-            Some(quota_ns) if burst.burst_ns > quota_ns => {
-                let reason =
-                    format!("the stock kernel refuses a burst above the quota; {SCHED_EXT_ONLY}");
-                (file.into(), impossible(reason))
-            }
-            _ => (file.into(), Fidelity::Exact),
-        }
-    }
-
-    fn cap(&self) -> How {
-        let loss = "overruns by up to a tick on each CPU, paid back in the next period";
-        (
-            format!("{}, short period", self.host.quota_file()),
-            approximate(loss),
-        )
+    fn burst(&self) -> How {
+        let burst_ns = self.knobs.burst.map_or(0, |burst| burst.burst_ns);
+        let fidelity = if !self.host.has_burst && burst_ns > 0 {
+            impossible("the kernel has no burst (Linux 5.14 and later)")
+        } else if exceeds_quota(self.knobs) {
+            let problem = "the stock kernel refuses a burst above the quota";
+            impossible(format!("{problem}; {SCHED_EXT_ONLY}"))
+        } else {
+            Fidelity::Exact
+        };
+        (self.host.burst_file().into(), fidelity)
     }
 
     fn per_task(&self) -> How {
@@ -120,38 +121,17 @@ impl Mechanisms for StockKnobs<'_> {
         (format!("{mechanism}, switched"), approximate(loss))
     }
 
-    fn half_life(&self) -> How {
-        let loss = "the rate is moved forward every 50ms";
-        ("usage rate, in user space".into(), approximate(loss))
-    }
-
-    fn headroom(&self, headroom: Headroom) -> How {
-        let mechanism = format!("{}, rewritten every 10 to 40ms", self.host.quota_file());
+    fn headroom(&self) -> How {
         let nr_cpus = self.host.nr_cpus;
-        let loss = match headroom {
-            Headroom::Cpus(cpus) if cpus > nr_cpus => {
-                return (mechanism, impossible(format!("there are {nr_cpus} CPUs")));
-            }
-            Headroom::Share(_) => "reacts in 10 to 30ms".to_owned(),
-            Headroom::Cpus(cpus) => {
-                format!("kept as {cpus} of {nr_cpus} CPUs on average, not at every instant")
-            }
+        let fidelity = match self.knobs.headroom {
+            Some(Headroom::Cpus(cpus)) if cpus > nr_cpus => too_many(nr_cpus),
+            Some(Headroom::Cpus(cpus)) => approximate(format!(
+                "kept as {cpus} of {nr_cpus} CPUs on average, not at every instant"
+            )),
+            Some(Headroom::Share(_)) | None => approximate("reacts in 10 to 30ms"),
         };
-        (mechanism, approximate(loss))
-    }
-
-    fn tolerance(&self) -> How {
-        if self.knobs.headroom.is_none() {
-            return ("none".into(), impossible(SCHED_EXT_ONLY));
-        }
-        (
-            "part of headroom".into(),
-            approximate("given in pieces of at least 1ms"),
-        )
-    }
-
-    fn cpu_limit(&self) -> How {
-        ("none".into(), impossible(SCHED_EXT_ONLY))
+        let file = self.host.quota_file();
+        (format!("{file}, rewritten every 10 to 40ms"), fidelity)
     }
 
     fn host_tuning(&self) -> How {

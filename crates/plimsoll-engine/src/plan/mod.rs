@@ -10,11 +10,9 @@ mod sched_ext;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{EngineError, Result};
-use crate::group_policy::check_name;
 use crate::host::Capabilities;
-use crate::knobs::{Burst, Class, Headroom, Knobs};
+use crate::knobs::{Burst, Headroom, Knob, Knobs};
 use cgroup::StockKnobs;
-use sched_ext::Scheduler;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "fidelity")]
@@ -31,23 +29,21 @@ pub enum Fidelity {
     },
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanItem {
     pub group: String,
-    pub knob: &'static str,
+    pub knob: Knob,
     pub value: String,
     pub mechanism: String,
     #[serde(flatten)]
     pub fidelity: Fidelity,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     pub items: Vec<PlanItem>,
-    #[serde(skip)]
     has_burst: bool,
     /// Warnings to show before the plan is carried out.
-    #[serde(skip)]
     pub warnings: Vec<String>,
 }
 
@@ -65,22 +61,28 @@ impl Plan {
     /// scheduler enforces the knobs; else stock knobs do.
     ///
     /// # Errors
-    /// Names the first knob, or the name, that cannot be used.
+    /// Names the first knob that cannot be used.
     pub fn new(name: &str, knobs: &Knobs, host: &Capabilities, is_scheduled: bool) -> Result<Self> {
-        check_name(name)?;
         knobs.check()?;
-        let mut plan = Self {
-            items: Vec::new(),
-            has_burst: host.has_burst,
-            warnings: Vec::new(),
+        let item = |(knob, value)| {
+            let (mechanism, fidelity) = match is_scheduled {
+                true => sched_ext::mechanism(knob, knobs, host),
+                false => StockKnobs { host, knobs }.mechanism(knob),
+            };
+            PlanItem {
+                group: name.to_owned(),
+                knob,
+                value,
+                mechanism,
+                fidelity,
+            }
         };
-        if is_scheduled {
-            plan.items = items(name, knobs, &Scheduler { host });
-            plan.warnings.extend(disturbance(knobs));
-        } else {
-            plan.items = items(name, knobs, &StockKnobs { host, knobs });
-        }
-        Ok(plan)
+        let disturbance = disturbance(knobs).filter(|_| is_scheduled);
+        Ok(Self {
+            items: knobs.items().into_iter().map(item).collect(),
+            has_burst: host.has_burst,
+            warnings: disturbance.into_iter().collect(),
+        })
     }
 
     /// Checks that the plan may be carried out.
@@ -91,7 +93,7 @@ impl Plan {
         for item in &self.items {
             if let (Fidelity::Impossible { reason }, false) = (&item.fidelity, best_effort) {
                 return Err(EngineError::NotEnforceable {
-                    knob: item.knob,
+                    knob: item.knob.name(),
                     value: item.value.clone(),
                     reason: reason.clone(),
                 });
@@ -102,20 +104,18 @@ impl Plan {
 
     /// Returns a group's knobs without those that this host cannot enforce; some of them are
     /// reduced instead of dropped.
-    pub fn enforceable(&self, group: &str, knobs: &Knobs) -> Knobs {
+    pub fn enforceable(&self, knobs: &Knobs) -> Knobs {
         let mut left = knobs.clone();
-        let impossible = |item: &&PlanItem| {
-            item.group == group && matches!(item.fidelity, Fidelity::Impossible { .. })
-        };
+        let impossible = |item: &&PlanItem| matches!(item.fidelity, Fidelity::Impossible { .. });
         for item in self.items.iter().filter(impossible) {
             match item.knob {
-                "cpu-limit" => left.cpu_limit = None,
-                "tolerance" => left.tolerance = None,
-                "per-task" => left.per_task = false,
-                "host-tuning" => left.host_tuning = false,
-                "headroom" => left.headroom = Some(Headroom::Share(PPM_ALL)),
-                "burst" if !self.has_burst => left.burst = None,
-                "burst" => left.burst = burst_within_quota(knobs),
+                Knob::CpuLimit => left.cpu_limit = None,
+                Knob::Tolerance => left.tolerance = None,
+                Knob::PerTask => left.per_task = false,
+                Knob::HostTuning => left.host_tuning = false,
+                Knob::Headroom => left.headroom = Some(Headroom::Share(PPM_ALL)),
+                Knob::Burst if !self.has_burst => left.burst = None,
+                Knob::Burst => left.burst = burst_within_quota(knobs),
                 _ => (),
             }
         }
@@ -140,24 +140,8 @@ fn disturbance(knobs: &Knobs) -> Option<String> {
     ))
 }
 
+/// Mechanism of a knob, and its loss.
 type How = (String, Fidelity);
-
-/// Mechanisms of one kernel interface.
-trait Mechanisms {
-    fn class(&self, class: Class) -> How;
-    fn nice(&self) -> How;
-    fn weight(&self) -> How;
-    fn quota(&self) -> How;
-    fn burst(&self, burst: Burst) -> How;
-    fn cap(&self) -> How;
-    fn soft_cap(&self) -> How;
-    fn half_life(&self) -> How;
-    fn per_task(&self) -> How;
-    fn headroom(&self, headroom: Headroom) -> How;
-    fn tolerance(&self) -> How;
-    fn cpu_limit(&self) -> How;
-    fn host_tuning(&self) -> How;
-}
 
 fn approximate(loss: impl Into<String>) -> Fidelity {
     Fidelity::Approximate { loss: loss.into() }
@@ -169,46 +153,9 @@ fn impossible(reason: impl Into<String>) -> Fidelity {
     }
 }
 
-fn items(group: &str, knobs: &Knobs, mechanisms: &dyn Mechanisms) -> Vec<PlanItem> {
-    let mut items = Vec::new();
-    let mut add = |knob, value: Option<String>, how: &dyn Fn() -> How| {
-        let Some(value) = value else { return };
-        let (mechanism, fidelity) = how();
-        items.push(PlanItem {
-            group: group.to_owned(),
-            knob,
-            value,
-            mechanism,
-            fidelity,
-        });
-    };
-    macro_rules! knob {
-        ($name:literal, $field:ident, $how:expr) => {
-            if let Some(value) = knobs.$field {
-                add($name, Some(value.to_string()), &|| $how(value));
-            }
-        };
-    }
-    knob!("class", class, |v| mechanisms.class(v));
-    knob!("nice", nice, |_| mechanisms.nice());
-    knob!("weight", weight, |_| mechanisms.weight());
-    knob!("quota", quota, |_| mechanisms.quota());
-    knob!("burst", burst, |v| mechanisms.burst(v));
-    knob!("cap", cap, |_| mechanisms.cap());
-    knob!("soft-cap", soft_cap, |_| mechanisms.soft_cap());
-    knob!("half-life", half_life, |_| mechanisms.half_life());
-    add("per-task", knobs.per_task.then(|| "true".into()), &|| {
-        mechanisms.per_task()
-    });
-    knob!("headroom", headroom, |v| mechanisms.headroom(v));
-    knob!("tolerance", tolerance, |_| mechanisms.tolerance());
-    knob!("cpu-limit", cpu_limit, |_| mechanisms.cpu_limit());
-    add(
-        "host-tuning",
-        knobs.host_tuning.then(|| "true".into()),
-        &|| mechanisms.host_tuning(),
-    );
-    items
+/// Returns that a headroom is more than there is.
+fn too_many(nr_cpus: u32) -> Fidelity {
+    impossible(format!("there are {nr_cpus} CPUs"))
 }
 
 #[cfg(test)]
@@ -231,7 +178,7 @@ mod tests {
         );
         assert!(plan.check(true).is_ok());
         assert_eq!(
-            plan.enforceable("g", &knobs).burst,
+            plan.enforceable(&knobs).burst,
             Some("100ms".parse().unwrap())
         );
     }
@@ -270,6 +217,6 @@ mod tests {
         );
         assert_eq!(plan.items.len(), 13);
         assert!(plan.check(false).is_err());
-        assert_eq!(plan.enforceable("g", &knobs).cpu_limit, None);
+        assert_eq!(plan.enforceable(&knobs).cpu_limit, None);
     }
 }

@@ -1,89 +1,39 @@
 //! Mechanisms of Plimsoll's BPF scheduler.
 
-use super::{Fidelity, How, Mechanisms, impossible};
+use super::{Fidelity, How, too_many};
 use crate::host::Capabilities;
-use crate::knobs::{Burst, Class, Headroom};
+use crate::knobs::{Class, Headroom, Knob, Knobs};
 
-pub(super) struct Scheduler<'a> {
-    pub host: &'a Capabilities,
-}
-
-impl Scheduler<'_> {
-    fn exact(mechanism: &str) -> How {
-        (format!("sched_ext: {mechanism}"), Fidelity::Exact)
-    }
-}
-
-impl Mechanisms for Scheduler<'_> {
-    fn class(&self, class: Class) -> How {
-        Self::exact(match class {
-            Class::Normal => "a queue of the group above batch work",
-            Class::Batch => "queues below normal work",
-        })
-    }
-
-    fn nice(&self) -> How {
-        Self::exact("setpriority, weights its queue")
-    }
-
-    fn weight(&self) -> How {
-        Self::exact("weight among its groups")
-    }
-
-    fn quota(&self) -> How {
-        Self::exact("runtime pool, slices ended by timers")
-    }
-
-    fn burst(&self, _burst: Burst) -> How {
-        Self::exact("runtime pool")
-    }
-
-    fn cap(&self) -> How {
-        Self::exact("one leaky bucket for the tree")
-    }
-
-    fn soft_cap(&self) -> How {
-        Self::exact("background queues by usage rate")
-    }
-
-    fn half_life(&self) -> How {
-        Self::exact("usage rate, moved forward as it runs")
-    }
-
-    fn per_task(&self) -> How {
-        Self::exact("a leaky bucket for each task")
-    }
-
-    fn headroom(&self, headroom: Headroom) -> How {
-        let nr_cpus = self.host.nr_cpus;
-        match headroom {
-            Headroom::Cpus(cpus) if cpus > nr_cpus => (
-                "sched_ext".into(),
-                impossible(format!("there are {nr_cpus} CPUs")),
-            ),
-            Headroom::Cpus(_) => Self::exact("places for side work, taken on idle edges"),
-            Headroom::Share(_) => Self::exact("exact idle time, every 1ms"),
-        }
-    }
-
-    fn tolerance(&self) -> How {
-        Self::exact("places for side work, slices behind normal work")
-    }
-
-    fn cpu_limit(&self) -> How {
-        Self::exact("100ms windows of each CPU")
-    }
-
-    fn host_tuning(&self) -> How {
-        Self::exact("none: the fair class runs no batch work")
-    }
+/// Returns the mechanism of a knob that is set, and its loss.
+pub(super) fn mechanism(knob: Knob, knobs: &Knobs, host: &Capabilities) -> How {
+    let mechanism = match knob {
+        Knob::Class if knobs.class == Some(Class::Batch) => "queues below normal work",
+        Knob::Class => "a queue of the group above batch work",
+        Knob::Nice => "setpriority, weights its queue",
+        Knob::Weight => "weight among its groups",
+        Knob::Quota => "runtime pool, slices ended by timers",
+        Knob::Burst => "runtime pool",
+        Knob::Cap => "one leaky bucket for the tree",
+        Knob::SoftCap => "background queues by usage rate",
+        Knob::HalfLife => "usage rate, moved forward as it runs",
+        Knob::PerTask => "a leaky bucket for each task",
+        Knob::Headroom => match knobs.headroom {
+            Some(Headroom::Cpus(cpus)) if cpus > host.nr_cpus => {
+                return ("sched_ext".into(), too_many(host.nr_cpus));
+            }
+            Some(Headroom::Cpus(_)) => "places for side work, taken on idle edges",
+            Some(Headroom::Share(_)) | None => "exact idle time, every 1ms",
+        },
+        Knob::Tolerance => "places for side work, slices behind normal work",
+        Knob::CpuLimit => "100ms windows of each CPU",
+        Knob::HostTuning => "none: the fair class runs no batch work",
+    };
+    (format!("sched_ext: {mechanism}"), Fidelity::Exact)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::*;
-    use super::*;
-    use crate::knobs::Knobs;
 
     fn plan(json: &str) -> Plan {
         let knobs: Knobs = serde_json::from_str(json).unwrap();
@@ -101,8 +51,8 @@ mod tests {
         );
         assert_eq!(plan.items.len(), 13);
         for item in &plan.items {
-            assert_eq!(item.fidelity, Fidelity::Exact, "{}", item.knob);
-            assert!(item.mechanism.starts_with("sched_ext: "), "{}", item.knob);
+            assert_eq!(item.fidelity, Fidelity::Exact, "{:?}", item.knob);
+            assert!(item.mechanism.starts_with("sched_ext: "), "{:?}", item.knob);
         }
         assert!(plan.warnings.is_empty());
     }

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use nix::unistd::{AccessFlags, access, geteuid};
 use plimsoll_cgroupfs::{CpuGroup, Hierarchy};
 use plimsoll_daemon::control::protocol::{Request, Set};
-use plimsoll_daemon::state::Group;
 use plimsoll_engine::EngineError;
 use plimsoll_engine::journal;
 use plimsoll_engine::knobs::Bandwidth;
@@ -63,7 +62,8 @@ fn change(args: &SetArgs) -> Result<ExitCode> {
     }));
     let groups = owner.change(&request, target.handle())?;
     if args.plan.dry_run {
-        output::print_plan(&plan_of(&groups), args.json)?;
+        let items = groups.into_iter().flat_map(|group| group.plan).flatten();
+        output::print_plan(&items.collect::<Vec<_>>(), args.json)?;
     } else {
         warn_of_losses(&hierarchy, &groups);
         print_changed(groups, args.json)?;
@@ -96,12 +96,6 @@ fn is_delegated(hierarchy: &Hierarchy, target: &Target) -> bool {
         access(&processes, AccessFlags::W_OK).is_ok()
     };
     target.path().is_some_and(is_writable)
-}
-
-/// Plan items of all groups.
-fn plan_of(groups: &[Group]) -> serde_json::Value {
-    let items = groups.iter().filter_map(|group| group.plan.as_array());
-    items.flatten().cloned().collect()
 }
 
 /// Present bandwidth of the target: as requested from its owner, otherwise as in the kernel.

@@ -19,12 +19,11 @@ use std::io::Write as _;
 
 use plimsoll_cgroupfs::name::printable;
 use plimsoll_engine::knobs::units::show_percent;
-use plimsoll_engine::plan::Fidelity;
+use plimsoll_engine::plan::{Fidelity, PlanItem};
 use serde::Serialize;
 
-use crate::error::Result;
+use crate::error::{CommandError, Result};
 
-const PLAN_HEADER: [&str; 4] = ["KNOB", "VALUE", "ENFORCED BY", "LOSS"];
 /// Text of a plan without items.
 const NO_KNOBS: &str = "no knobs: the command runs in a group of its own, unlimited";
 
@@ -40,44 +39,38 @@ pub fn tell(text: &str) {
     let _ = writeln!(std::io::stderr(), "plimsoll: {}", one_line(text));
 }
 
-/// Table of a plan that came as JSON. `None`: the plan has no items.
-pub fn plan_table(plan: &serde_json::Value) -> Option<String> {
-    let items = plan.as_array().filter(|items| !items.is_empty())?;
-    let text = |item: &serde_json::Value, key: &str| {
-        let value = item.get(key).and_then(serde_json::Value::as_str);
-        value.unwrap_or_default().to_owned()
-    };
-    let mut table = borderless(PLAN_HEADER);
-    for item in items {
-        let loss = match text(item, "fidelity").as_str() {
-            "exact" => "none".to_owned(),
-            "approximate" => text(item, "loss"),
-            _ => format!("NOT ENFORCED: {}", text(item, "reason")),
-        };
+/// Table of a plan; `values` is the header of the values.
+pub fn plan_table(plan: &[PlanItem], values: &str) -> String {
+    let mut table = borderless(["KNOB", values, "ENFORCED BY", "LOSS"]);
+    for item in plan {
         table.add_row([
-            text(item, "knob"),
-            text(item, "value"),
-            text(item, "mechanism"),
-            loss,
+            item.knob.name(),
+            &item.value,
+            &item.mechanism,
+            &loss(&item.fidelity),
         ]);
     }
-    Some(table.to_string())
+    table.to_string()
 }
 
-/// Prints a plan that was received as JSON.
-pub fn print_plan(plan: &serde_json::Value, as_json: bool) -> Result<()> {
+/// Prints a plan.
+pub fn print_plan(plan: &[PlanItem], as_json: bool) -> Result<()> {
     if as_json {
         #[derive(Serialize)]
-        struct Document<'a> {
-            plan: &'a serde_json::Value,
+        struct Document {
+            plan: serde_json::Value,
         }
+        let plan = serde_json::to_value(plan).map_err(CommandError::Json)?;
         return json::print("plimsoll.plan/1", &Document { plan });
     }
-    print_line(plan_table(plan).as_deref().unwrap_or(NO_KNOBS))
+    match plan {
+        [] => print_line(NO_KNOBS),
+        plan => print_line(&plan_table(plan, "VALUE")),
+    }
 }
 
 /// The loss in a few words.
-pub fn loss(fidelity: &Fidelity) -> String {
+fn loss(fidelity: &Fidelity) -> String {
     match fidelity {
         Fidelity::Exact => "none".into(),
         Fidelity::Approximate { loss } => loss.clone(),

@@ -21,8 +21,9 @@ use plimsoll_daemon::control::protocol::{Request, Run};
 use plimsoll_daemon::service::Starter as _;
 use plimsoll_daemon::state::Group;
 use plimsoll_engine::EngineError;
+use plimsoll_engine::group_policy::check_name;
 use plimsoll_engine::host::Capabilities;
-use plimsoll_engine::knobs::{Headroom, Knobs};
+use plimsoll_engine::knobs::{Headroom, Knob, Knobs};
 use plimsoll_engine::plan::{Fidelity, Plan};
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::sample::Sample;
@@ -100,7 +101,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     if args.plan.dry_run {
         let own = handles::of_process(std::process::id().cast_signed())?;
         let groups = owner.change(&request, Some(own.as_fd()))?;
-        let plan = groups.into_iter().next().map(|group| group.plan);
+        let plan = groups.into_iter().next().and_then(|group| group.plan);
         output::print_plan(&plan.unwrap_or_default(), args.json)?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -156,11 +157,11 @@ fn plan_here(hierarchy: &Arc<Hierarchy>, knobs: Knobs, args: &RunArgs) -> Result
     let host = Capabilities::of_this_host(hierarchy);
     let name = args.name.clone();
     let name = name.unwrap_or_else(|| stem(&args.command[0]));
+    check_name(&name)?;
     let plan = Plan::new(&name, &knobs, &host, is_scheduled)?;
     let checked = plan.check(args.plan.best_effort);
     checked.map_err(EngineError::with_flag)?;
-    let plan = serde_json::to_value(plan.items).unwrap_or_default();
-    output::print_plan(&plan, args.json)?;
+    output::print_plan(&plan.items, args.json)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -178,16 +179,16 @@ pub fn warn_of_losses(hierarchy: &Arc<Hierarchy>, groups: &[Group]) {
 
 fn warn_of_knobs(group: &Group) {
     let has_cpus = matches!(group.knobs.headroom, Some(Headroom::Cpus(_)));
-    let items = group.plan.as_array();
-    for item in items.into_iter().flatten() {
-        let told = match serde_json::from_value(item.clone()) {
-            Ok(Fidelity::Impossible { reason }) => format!("not enforced: {reason}"),
+    for item in group.plan.iter().flatten() {
+        let told = match &item.fidelity {
+            Fidelity::Impossible { reason } => format!("not enforced: {reason}"),
             // Kept on average only, which is not what was asked for.
-            Ok(Fidelity::Approximate { loss }) if item["knob"] == "headroom" && has_cpus => loss,
+            Fidelity::Approximate { loss } if item.knob == Knob::Headroom && has_cpus => {
+                loss.clone()
+            }
             _ => continue,
         };
-        let word = |key: &str| item[key].as_str().unwrap_or_default().to_owned();
-        output::tell(&format!("{} {}: {told}", word("knob"), word("value")));
+        output::tell(&format!("{} {}: {told}", item.knob.name(), item.value));
     }
 }
 

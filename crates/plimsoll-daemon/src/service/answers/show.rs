@@ -10,7 +10,6 @@ use plimsoll_engine::knobs::Class;
 
 use super::super::Service;
 use super::super::desired::Desired;
-use super::super::parts::shown;
 use super::super::report::Detail;
 use super::{Refused, one_line};
 use crate::control::protocol::Answer;
@@ -62,10 +61,11 @@ impl Service {
             group.lacks_guard = self.fair.guard.is_lacking(may_attach);
         }
         let problems = groups.iter().filter_map(|group| group.problem.clone());
-        let desired_states = names.iter().filter_map(|name| self.table.desired(name));
-        let demand = self.table.demand();
-        let planned =
-            desired_states.filter_map(|it| self.enforcement.planner().plan(it, demand).ok());
+        let (planner, demand) = (self.enforcement.planner(), self.table.demand());
+        let planned = names.iter().filter_map(|name| {
+            let desired = self.table.desired(name)?;
+            planner.plan(name, desired, demand).ok()
+        });
         let mut warnings: Vec<String> = planned.flat_map(|planned| planned.plan.warnings).collect();
         warnings.extend(problems);
         let real_time = groups.iter().filter_map(|group| {
@@ -89,7 +89,7 @@ impl Service {
         let planned = self
             .enforcement
             .planner()
-            .plan(desired, demand)
+            .plan(name, desired, demand)
             .map_err(one_line)?;
         if desired.is_foreign() {
             let group = CpuGroup::at(&self.hierarchy, path_of(name.trim_start_matches('/')));
@@ -111,7 +111,7 @@ impl Service {
             subject: desired.subject.clone(),
             knobs: in_force,
             enforcer: desired.enforcer(),
-            plan: shown(&planned.plan, name),
+            plan: Some(planned.plan.items),
             problem: planned.loss.clone(),
             ..Group::default()
         };

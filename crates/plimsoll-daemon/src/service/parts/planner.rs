@@ -13,9 +13,6 @@ use plimsoll_engine::plan::Plan;
 use super::super::desired::Desired;
 use crate::state::Origin;
 
-/// Name of the group in a plan.
-const PLANNED: &str = "planned";
-
 /// Planner for this host and the enforcer that was chosen.
 #[derive(Debug)]
 pub(in crate::service) struct Planner {
@@ -23,16 +20,6 @@ pub(in crate::service) struct Planner {
     /// The scheduler enforces groups that ask for it, if it is one.
     kind: EnforcerKind,
     is_scheduled: bool,
-}
-
-/// The plan as JSON, for the group of that name.
-pub(in crate::service) fn shown(plan: &Plan, name: &str) -> serde_json::Value {
-    let mut items = plan.items.clone();
-    for item in &mut items {
-        item.group = name.to_owned();
-    }
-    // The items have string keys only: they always serialise.
-    serde_json::to_value(items).unwrap_or_default()
 }
 
 /// Desired state, as far as this host can enforce it.
@@ -81,20 +68,20 @@ impl Planner {
     ///
     /// # Errors
     /// Names the first knob that cannot be used or enforced.
-    pub fn plan(&self, desired: &Desired, demand: Demand) -> Result<Planned> {
+    pub fn plan(&self, name: &str, desired: &Desired, demand: Demand) -> Result<Planned> {
         desired.knobs.check()?;
         let in_force = self.in_force(desired, &desired.knobs, demand);
         let host = Capabilities {
             nr_cpus: self.nr_cpus(),
             ..self.host.clone()
         };
-        let plan = Plan::new(PLANNED, &in_force, &host, desired.is_scheduled)?;
+        let plan = Plan::new(name, &in_force, &host, desired.is_scheduled)?;
         let checked = plan.check(desired.best_effort);
         checked.map_err(|error| match desired.origin {
             Origin::CommandLine => error.with_flag(),
             Origin::File => error,
         })?;
-        let knobs = plan.enforceable(PLANNED, &desired.knobs);
+        let knobs = plan.enforceable(&desired.knobs);
         if desired.is_foreign() && !desired.is_scheduled {
             check_one_cgroup(&knobs)?;
         }
@@ -111,7 +98,7 @@ impl Planner {
     /// Names the first knob that cannot be used or enforced.
     pub fn check(&self, desired: &Desired) -> Result<()> {
         let own = [&desired.knobs].into_iter().collect();
-        self.plan(desired, own).map(drop)
+        self.plan(&desired.group, desired, own).map(drop)
     }
 
     /// Returns the knobs of a group with the headroom that the machine demands of it: a batch group
@@ -180,18 +167,18 @@ mod tests {
         ] {
             let desired = desired(json);
             let demand = [&demanding, &desired.knobs].into_iter().collect();
-            let planned = planner.plan(&desired, demand).unwrap();
+            let planned = planner.plan("g", &desired, demand).unwrap();
             assert_eq!(planned.knobs, desired.knobs, "applied: {json}");
             let shown = planner.in_force(&desired, &planned.knobs, demand).headroom;
             let expected = in_force.map(|text| text.parse().unwrap());
             assert_eq!(shown, expected, "{json}");
             assert_eq!(planned.loss.is_some(), json.contains("quota"), "{json}");
             let own = [&desired.knobs].into_iter().collect();
-            let alone = planner.plan(&desired, own).unwrap();
+            let alone = planner.plan("g", &desired, own).unwrap();
             let is_lost = json.contains("quota") && json.contains("headroom");
             assert_eq!(alone.loss.is_some(), is_lost, "{json}");
         }
         let tolerant = desired(r#"{"class": "batch", "quota": "1cpus", "tolerance": "0"}"#);
-        assert!(planner.plan(&tolerant, Demand::default()).is_err());
+        assert!(planner.plan("g", &tolerant, Demand::default()).is_err());
     }
 }

@@ -222,17 +222,8 @@ fn print(report: &Report) -> Result<()> {
 }
 
 fn print_knobs(knobs: &[PlanItem]) -> Result<()> {
-    let mut table = output::borderless(["KNOB", "FOR EXAMPLE", "ENFORCED BY", "LOSS"]);
-    for item in knobs {
-        table.add_row([
-            item.knob,
-            &item.value,
-            &item.mechanism,
-            &output::loss(&item.fidelity),
-        ]);
-    }
     output::print_line("")?;
-    output::print_line(&table.to_string())
+    output::print_line(&output::plan_table(knobs, "FOR EXAMPLE"))
 }
 
 #[cfg(feature = "sched-ext")]

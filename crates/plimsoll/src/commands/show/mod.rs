@@ -13,6 +13,7 @@ use plimsoll_cgroupfs::{CpuGroup, CpuStat, Hierarchy};
 use plimsoll_daemon::control::client::ClientError;
 use plimsoll_daemon::state::{Daemon as DaemonState, GuardState};
 use plimsoll_engine::journal;
+use plimsoll_engine::plan::PlanItem;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::sample::{Sample, TaskRates};
 use plimsoll_engine::{EngineError, knobs};
@@ -262,10 +263,10 @@ fn print_tasks_below(rates: Option<&TaskRates>) -> Result<()> {
 }
 
 /// Prints a plan, below the properties of its group.
-fn print_plan_below(plan: &serde_json::Value) -> Result<()> {
-    match output::plan_table(plan) {
-        Some(table) => output::print_line(&format!("\n{table}")),
-        None => Ok(()),
+fn print_plan_below(plan: &[PlanItem]) -> Result<()> {
+    match plan {
+        [] => Ok(()),
+        plan => output::print_line(&format!("\n{}", output::plan_table(plan, "VALUE"))),
     }
 }
 

@@ -108,7 +108,7 @@ pub fn print(groups: &[Served], as_json: bool) -> Result<()> {
         }
         output::print_line(&served.lines().join("\n"))?;
         super::print_tasks_below(served.task_rates())?;
-        super::print_plan_below(&served.group.plan)?;
+        super::print_plan_below(served.group.plan.as_deref().unwrap_or_default())?;
     }
     Ok(())
 }

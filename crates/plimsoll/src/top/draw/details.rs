@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use plimsoll_daemon::state::{Group, Origin};
+use plimsoll_engine::plan::{Fidelity, PlanItem};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Line;
 use ratatui::widgets::{Sparkline, Widget as _};
-use serde_json::Value;
 
 use super::look::Look;
 use crate::output::{one_line, statistics_rows, task_rows};
@@ -60,19 +60,14 @@ fn origin(group: &Group) -> String {
     }
 }
 
-/// The mechanism that enforces each knob, one line each.
-fn plan_lines(plan: &Value) -> Vec<String> {
-    let items = plan.as_array().map(Vec::as_slice).unwrap_or_default();
-    let line = |item: &Value| {
-        let text = |key: &str| one_line(item.get(key).and_then(Value::as_str).unwrap_or_default());
-        let enforced = format!("{}={}: {}", text("knob"), text("value"), text("mechanism"));
-        match text("fidelity").as_str() {
-            "exact" => enforced,
-            "approximate" => format!("{enforced}; lost: {}", text("loss")),
-            _ => format!("{enforced}; NOT ENFORCED: {}", text("reason")),
-        }
-    };
-    items.iter().map(line).collect()
+/// The mechanism that enforces a knob, and its loss.
+fn plan_line(item: &PlanItem) -> String {
+    let enforced = format!("{}={}: {}", item.knob.name(), item.value, item.mechanism);
+    one_line(&match &item.fidelity {
+        Fidelity::Exact => enforced,
+        Fidelity::Approximate { loss } => format!("{enforced}; lost: {loss}"),
+        Fidelity::Impossible { reason } => format!("{enforced}; NOT ENFORCED: {reason}"),
+    })
 }
 
 /// Properties of a group, as names and values.
@@ -104,11 +99,8 @@ fn known(group: &Group, details: Option<&Details>) -> Vec<(&'static str, String)
         rows.extend(statistics.map(|(name, value)| (name, one_line(&value))));
     }
     if let Some(details) = details {
-        rows.extend(
-            plan_lines(&details.plan)
-                .into_iter()
-                .map(|line| ("enforced", line)),
-        );
+        let plan = details.plan.iter();
+        rows.extend(plan.map(|item| ("enforced", plan_line(item))));
         rows.extend(details.task_rates.iter().flat_map(task_rows));
     }
     rows

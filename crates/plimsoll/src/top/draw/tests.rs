@@ -159,7 +159,7 @@ fn details_on_80_by_24() {
         model.press(Key::Enter),
         crate::top::model::Effect::Details("tenant".into())
     );
-    let plan = r#"[{"knob": "quota", "value": "2cpus", "mechanism": "cpu.cfs_quota_us", "fidelity": "exact"}]"#;
+    let plan = r#"[{"group": "tenant", "knob": "quota", "value": "2cpus", "mechanism": "cpu.cfs_quota_us", "fidelity": "exact"}]"#;
     let task = TaskRate {
         tid: 4711,
         command: "burn".into(),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use plimsoll_daemon::control::client::ClientError;
 use plimsoll_daemon::state::State;
+use plimsoll_engine::plan::PlanItem;
 use plimsoll_engine::sample::TaskRates;
 use serde::Serialize;
 
@@ -40,7 +41,7 @@ pub struct Update {
 #[derive(Debug, Clone, Default)]
 pub struct Details {
     /// Plan: the mechanism that enforces each knob.
-    pub plan: serde_json::Value,
+    pub plan: Vec<PlanItem>,
     /// Usage rates of the group's tasks; `None`: the group has no cap.
     pub task_rates: Option<TaskRates>,
 }
@@ -94,7 +95,7 @@ impl Source {
         Ok(groups
             .find(|found| found.name == group)
             .map(|found| Details {
-                plan: found.plan,
+                plan: found.plan.unwrap_or_default(),
                 task_rates: found.statistics.and_then(|sample| sample.task_rates),
             }))
     }
