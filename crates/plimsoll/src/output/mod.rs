@@ -1,12 +1,14 @@
 //! Output for people and programs: tables and JSON.
 
 pub mod drawing;
+mod group;
 mod json;
 mod picture;
 mod progress;
 mod statistics;
 mod table;
 
+pub use group::{group_rows, origin};
 pub use json::print as print_json;
 pub use picture::Picture;
 pub use progress::Progress;

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use clap::ValueEnum;
 use plimsoll_daemon::state::Group;
-use plimsoll_engine::knobs::{Class, Knobs};
+use plimsoll_engine::knobs::{Class, Knob, Knobs};
 
 use super::rates::GroupRates;
 use crate::output::one_line;
@@ -96,7 +96,7 @@ impl Column {
                 Some(sample) => sample.processes.to_string(),
                 None => "-".into(),
             },
-            Self::Knobs => knob_words(&group.knobs).join(" "),
+            Self::Knobs => knob_words(&group.knobs),
         }
     }
 
@@ -135,28 +135,12 @@ pub fn tenths(ppm: Option<u64>) -> String {
 }
 
 /// The knobs without the class, which has a column of its own.
-pub fn knob_words(knobs: &Knobs) -> Vec<String> {
-    let mut words = Vec::new();
-    let mut add = |name: &str, value: Option<String>| {
-        words.extend(value.map(|value| format!("{name}={value}")));
-    };
-    add("headroom", knobs.headroom.map(|v| v.to_string()));
-    add("quota", knobs.quota.map(|v| v.to_string()));
-    add("burst", knobs.burst.map(|v| v.to_string()));
-    add("cap", knobs.cap.map(|v| v.to_string()));
-    add("soft-cap", knobs.soft_cap.map(|v| v.to_string()));
-    add("half-life", knobs.half_life.map(|v| v.to_string()));
-    add("cpu-limit", knobs.cpu_limit.map(|v| v.to_string()));
-    add("nice", knobs.nice.map(|v| v.to_string()));
-    add("weight", knobs.weight.map(|v| v.to_string()));
-    add("tolerance", knobs.tolerance.map(|v| v.to_string()));
-    if knobs.per_task {
-        words.push("per-task".into());
-    }
-    if knobs.host_tuning {
-        words.push("host-tuning".into());
-    }
-    words
+fn knob_words(knobs: &Knobs) -> String {
+    let items = knobs.items().into_iter();
+    let words = items
+        .filter(|(knob, _)| *knob != Knob::Class)
+        .map(|(knob, value)| format!("{}={value}", knob.name()));
+    words.collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ fn runs_of_an_owner_are_shown_and_only_the_machine_without_one() {
     }
     scene.terminal.press(&["Enter"]);
     let screen = scene.terminal.until("its plan", |screen| {
-        screen.contains("from        the command line") && screen.contains("enforced    cap=40%")
+        screen.contains("origin      command-line") && screen.contains("enforced    cap=40%")
     });
     for part in ["runs        ", "load burn --threads 1"] {
         assert!(screen.contains(part), "{part}:\n{screen}");

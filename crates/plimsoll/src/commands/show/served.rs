@@ -1,6 +1,6 @@
 //! Groups in the state of their owner.
 
-use plimsoll_daemon::state::{Daemon, Group, Origin, State};
+use plimsoll_daemon::state::{Daemon, Group, State};
 use plimsoll_engine::sample::TaskRates;
 use serde::Serialize;
 
@@ -27,13 +27,6 @@ pub fn of_state(state: State) -> (Vec<Served>, Daemon) {
     (groups, state.daemon)
 }
 
-fn origin(group: &Group) -> &'static str {
-    match group.origin {
-        Origin::CommandLine => "command-line",
-        Origin::File => "file",
-    }
-}
-
 /// Description of a group: its problem, else its command, else its group of the file.
 fn remark(group: &Group) -> String {
     match (&group.problem, group.subject.is_empty()) {
@@ -52,7 +45,7 @@ impl Served {
         let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
         [
             group.name.clone(),
-            origin(group).into(),
+            output::origin(group).into(),
             or_dash(sample.map(|sample| sample.processes.to_string())),
             or_dash(sample.map(output::cpu_time)),
             group.knobs.to_string(),
@@ -67,33 +60,9 @@ impl Served {
 
     /// Properties as rows of name and value, without the plan.
     fn lines(&self) -> Vec<String> {
-        let group = &self.group;
-        let mut rows = vec![("group", group.name.clone())];
-        if group.group != group.name {
-            rows.push(("belongs to", group.group.clone()));
-        }
-        let keeper = self
-            .pid
-            .map_or(String::new(), |pid| format!(" (owner: pid {pid})"));
-        rows.push(("origin", format!("{}{keeper}", origin(group))));
-        if !group.cgroup.is_empty() {
-            rows.push(("cgroup", group.cgroup.clone()));
-        }
-        if !group.subject.is_empty() {
-            rows.push(("runs", output::one_line(&group.subject)));
-        }
-        rows.push(("knobs", group.knobs.to_string()));
-        if let Some(problem) = &group.problem {
-            rows.push(("PROBLEM", output::one_line(problem)));
-        }
-        if let Some(note) = &group.note {
-            rows.push(("note", output::one_line(note)));
-        }
-        if let Some(sample) = &group.statistics {
-            rows.extend(output::statistics_rows(sample));
-        }
-        let line = |(name, value): (&str, String)| format!("{name:<12}{value}");
-        rows.into_iter().map(line).collect()
+        let rows = output::group_rows(&self.group, self.pid).into_iter();
+        rows.map(|(name, value)| format!("{name:<12}{value}"))
+            .collect()
     }
 }
 
@@ -137,6 +106,7 @@ pub fn print_changed(groups: Vec<Group>, as_json: bool) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_daemon::state::Origin;
     use plimsoll_engine::sample::Sample;
 
     use super::*;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use plimsoll_daemon::state::{Group, Origin};
+use plimsoll_daemon::state::Group;
 use plimsoll_engine::plan::{Fidelity, PlanItem};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -11,8 +11,8 @@ use ratatui::text::Line;
 use ratatui::widgets::{Sparkline, Widget as _};
 
 use super::look::Look;
-use crate::output::{one_line, statistics_rows, task_rows};
-use crate::top::columns::{class, knob_words, tenths};
+use crate::output::{group_rows, one_line, task_rows};
+use crate::top::columns::tenths;
 use crate::top::history::Point;
 use crate::top::model::Model;
 use crate::top::rates::PPM;
@@ -48,18 +48,6 @@ const SERIES: [Series; 3] = [
     },
 ];
 
-fn origin(group: &Group) -> String {
-    let from = match group.origin {
-        Origin::CommandLine => "the command line",
-        Origin::File => "the configuration file",
-    };
-    if group.group == group.name {
-        from.into()
-    } else {
-        format!("{from}, group {}", one_line(&group.group))
-    }
-}
-
 /// The mechanism that enforces a knob, and its loss.
 fn plan_line(item: &PlanItem) -> String {
     let enforced = format!("{}={}: {}", item.knob.name(), item.value, item.mechanism);
@@ -72,32 +60,7 @@ fn plan_line(item: &PlanItem) -> String {
 
 /// Properties of a group, as names and values.
 fn known(group: &Group, details: Option<&Details>) -> Vec<(&'static str, String)> {
-    let mut rows = Vec::new();
-    if let Some(problem) = &group.problem {
-        rows.push(("PROBLEM", one_line(problem)));
-    }
-    if let Some(note) = &group.note {
-        rows.push(("note", one_line(note)));
-    }
-    let knobs = knob_words(&group.knobs);
-    rows.push(("class", class(group).to_string()));
-    rows.push((
-        "knobs",
-        if knobs.is_empty() {
-            "none".into()
-        } else {
-            knobs.join(" ")
-        },
-    ));
-    rows.push(("from", origin(group)));
-    rows.push(("cgroup", one_line(&group.cgroup)));
-    if !group.subject.is_empty() {
-        rows.push(("runs", one_line(&group.subject)));
-    }
-    if let Some(sample) = &group.statistics {
-        let statistics = statistics_rows(sample).into_iter();
-        rows.extend(statistics.map(|(name, value)| (name, one_line(&value))));
-    }
+    let mut rows = group_rows(group, None);
     if let Some(details) = details {
         let plan = details.plan.iter();
         rows.extend(plan.map(|item| ("enforced", plan_line(item))));

@@ -90,7 +90,7 @@ plimsoll top - 4 groups, 2 CPUs, daemon up 3h12m
 headroom 30%: batch work 39.9% of 40.0% allowed; short by 1.234 s so far
 ! broken: no such cgroup
   GROUP               CLASS    CPU%▾   THR%  BURST%   WAIT%   PROCS KNOBS
-> encode              batch     80.0    0.0     0.0     0.0       1 headroom=30…
+> encode              batch     80.0    0.0     0.0     0.0       1 nice=10 hea…
   ….slice/web.service normal    60.0    0.0     0.0     0.0       1 headroom=30%
   tenant              normal     0.0   30.0     0.0     0.0       1 quota=200ms…
  !broken              batch        -      -       -       -       -
@@ -186,10 +186,10 @@ throttled     30.0%
 most          30.0%                                                            ▄
 waiting        0.0%
 most           0.0%
-class       normal
-knobs       quota=200ms/100ms burst=100ms
-from        the configuration file
+group       tenant
+origin      file
 cgroup      /tests/tenant
+knobs       quota=200ms/100ms burst=100ms
 cpu time    0.000 s
 processes   1
 quota       throttled in 3 of 10 periods, for 0.000 s
