@@ -29,7 +29,6 @@ use serde::{Deserialize, Serialize};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-pub use patterns::Patterns;
 pub(crate) use rule::PROCESS_GROUP;
 pub use rule::{Match, Rule};
 pub use rules::Rules;

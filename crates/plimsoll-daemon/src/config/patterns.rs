@@ -1,6 +1,6 @@
 //! Patterns of paths and names.
 
-use globset::{Glob, GlobBuilder, GlobSet};
+use globset::{Glob, GlobBuilder};
 use thiserror::Error;
 
 /// Reason why a text is no pattern. Messages print it behind the text.
@@ -65,75 +65,43 @@ fn is_no_part(part: &str) -> bool {
     matches!(part, "" | "." | "..")
 }
 
-/// Alternative patterns: a text matches if one of them does.
-#[derive(Debug, Clone)]
-pub struct Patterns {
-    globs: Vec<Glob>,
-    set: GlobSet,
-}
-
-impl Patterns {
-    pub(super) fn new(globs: Vec<Glob>) -> Result<Self, TooLarge> {
-        let set = GlobSet::new(&globs)?;
-        Ok(Self { globs, set })
-    }
-
-    /// Whether one of the patterns matches the whole text.
-    ///
-    /// The library takes a text that ends in a `.` for a path without a file name: patterns that
-    /// begin with `*.` or `**/` may not match it.
-    #[must_use]
-    pub fn match_text(&self, text: &str) -> bool {
-        self.set.is_match(text)
-    }
-
-    /// The patterns in the order of the file.
-    pub(super) fn globs(&self) -> &[Glob] {
-        &self.globs
-    }
-}
-
-impl PartialEq for Patterns {
-    fn eq(&self, other: &Self) -> bool {
-        self.globs == other.globs
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use globset::GlobSet;
+
     use super::*;
 
-    fn patterns(texts: &[&str]) -> Patterns {
+    fn patterns(texts: &[&str]) -> GlobSet {
         let globs = texts.iter().map(|text| parse(text).unwrap());
-        Patterns::new(globs.collect()).unwrap()
+        GlobSet::new(globs).unwrap()
     }
 
     #[test]
     fn a_star_in_a_path_is_one_part_of_it() {
         let path = |text| patterns(&[text]);
         let tenants = path("/tenants.slice/*");
-        assert!(tenants.match_text("/tenants.slice/a"));
-        assert!(!tenants.match_text("/tenants.slice"));
-        assert!(!tenants.match_text("/tenants.slice/a/b"));
-        assert!(path("/tenants.slice/**").match_text("/tenants.slice/a/b"));
-        assert!(path("/{a,b}.slice").match_text("/b.slice"));
+        assert!(tenants.is_match("/tenants.slice/a"));
+        assert!(!tenants.is_match("/tenants.slice"));
+        assert!(!tenants.is_match("/tenants.slice/a/b"));
+        assert!(path("/tenants.slice/**").is_match("/tenants.slice/a/b"));
+        assert!(path("/{a,b}.slice").is_match("/b.slice"));
     }
 
     #[test]
     fn a_name_as_systemd_writes_it_is_taken_literally() {
         let name = r"app-x\x2dy-565.scope";
-        assert!(patterns(&[name]).match_text(name));
-        assert!(patterns(&[r"app-x\x2d*.scope"]).match_text(name));
-        assert!(patterns(&[r"app-[x]\*"]).match_text(name));
-        assert!(patterns(&["a[*]b"]).match_text("a*b"));
+        assert!(patterns(&[name]).is_match(name));
+        assert!(patterns(&[r"app-x\x2d*.scope"]).is_match(name));
+        assert!(patterns(&[r"app-[x]\*"]).is_match(name));
+        assert!(patterns(&["a[*]b"]).is_match("a*b"));
         // The character that stands for the byte 0xff, which is no UTF-8.
-        assert!(patterns(&["/*"]).match_text("/\u{10ffff}"));
+        assert!(patterns(&["/*"]).is_match("/\u{10ffff}"));
     }
 
     #[test]
     fn one_of_several_patterns_is_enough() {
         let both = patterns(&["a", "b*"]);
-        assert!(both.match_text("bc") && both.match_text("a") && !both.match_text("c"));
+        assert!(both.is_match("bc") && both.is_match("a") && !both.is_match("c"));
     }
 
     #[test]
@@ -168,17 +136,17 @@ mod tests {
     proptest::proptest! {
         /// The set decides by literal prefixes, suffixes and extensions where it
         /// can; the answer must be that of the pattern's regular expression, but for the
-        /// exception of `match_text`.
+        /// exception of `PatternSet::matching`.
         #[test]
         fn a_set_matches_as_its_patterns_do(
             texts in proptest::collection::vec(
                 "(/|\\*|\\*\\*/|\\?|\\.|\\[ab\\]|\\{a,b\\}|\\\\[*a]|[ab.]){1,8}", 1..4),
             text in "([/ab*.]{0,7}[/ab*])?",
         ) {
-            let globs = texts.iter().filter_map(|text| parse(text).ok());
-            let patterns = Patterns::new(globs.collect()).unwrap();
-            let expected = patterns.globs().iter().any(|glob| glob.compile_matcher().is_match(&text));
-            proptest::prop_assert_eq!(patterns.match_text(&text), expected, "{:?} {}", texts, text);
+            let globs: Vec<Glob> = texts.iter().filter_map(|text| parse(text).ok()).collect();
+            let patterns = GlobSet::new(&globs).unwrap();
+            let expected = globs.iter().any(|glob| glob.compile_matcher().is_match(&text));
+            proptest::prop_assert_eq!(patterns.is_match(&text), expected, "{:?} {}", texts, text);
         }
     }
 }

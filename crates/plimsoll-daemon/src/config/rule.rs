@@ -2,21 +2,18 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::marker::PhantomData;
-use std::str::FromStr;
 
-use globset::Glob;
+use globset::{Glob, GlobSet};
 use plimsoll_engine::cgroup::check_one_cgroup;
 use plimsoll_engine::group_policy::check_name;
 use plimsoll_engine::host::nr_cpus_present;
 use plimsoll_engine::knobs::{CpuMax, Knobs, from_word};
 use plimsoll_engine::text_file::{FileError, Source};
-use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::patterns::{PatternError, Patterns, parse_cgroup, parse_unit};
+use super::patterns::{PatternError, TooLarge, parse_cgroup, parse_unit};
 use super::{EnforcerWanted, check_keys, gone, read, table_of};
 
 /// Prefix of the name of a group of a single process.
@@ -58,16 +55,13 @@ pub struct Rule {
 
 /// Conditions of a group, all of which have to be true. At least one is given. The knobs apply
 /// to each matching cgroup separately.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Match {
     /// The cgroup's path below the mount point, with a `/` in front.
-    #[serde(deserialize_with = "patterns::<_, CgroupPattern>")]
-    pub cgroup: Option<Patterns>,
+    pub cgroup: Option<Vec<Glob>>,
     /// The name of the systemd unit that the cgroup is: the last part of its path, if that ends
     /// in `.service`, `.scope` or `.slice`.
-    #[serde(deserialize_with = "patterns::<_, UnitPattern>")]
-    pub unit: Option<Patterns>,
+    pub unit: Option<Vec<Glob>>,
 }
 
 impl Match {
@@ -75,23 +69,20 @@ impl Match {
     /// same pattern overlaps with this one, whichever cgroups exist. Where both keys are given, the
     /// overlap depends on the cgroup, and nothing is returned.
     fn sole_patterns(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let of = |key, patterns, other: &Option<Patterns>| {
-            let patterns: Option<&Patterns> = if other.is_none() { patterns } else { None };
-            let globs = patterns.into_iter().flat_map(Patterns::globs);
-            globs.map(move |glob| (key, glob.glob()))
-        };
-        let cgroups = of("cgroup", self.cgroup.as_ref(), &self.unit);
-        cgroups.chain(of("unit", self.unit.as_ref(), &self.cgroup))
+        let is_sole = self.cgroup.is_none() || self.unit.is_none();
+        let cgroups = self.cgroup.iter().flatten();
+        let units = self.unit.iter().flatten();
+        let cgroups = cgroups.map(|glob| ("cgroup", glob.glob()));
+        let all = cgroups.chain(units.map(|glob| ("unit", glob.glob())));
+        all.filter(move |_| is_sole)
     }
 }
 
-/// A group as it is written, but for its knobs.
+/// A group as it is written, but for its match and its knobs.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct Written {
     name: Option<String>,
-    #[serde(rename = "match")]
-    matches: Option<Match>,
     #[serde(default, deserialize_with = "cpu_max")]
     cpu_max: Option<CpuMax>,
 }
@@ -186,20 +177,13 @@ impl Group<'_> {
 
     fn read(&self) -> Result<Rule, FileError> {
         check_keys(self.source, self.table, "a group", &KEYS)?;
-        if let Some(matches) = self.table.get("match") {
-            let matches = table_of(self.source, "match", matches)?;
-            gone::check(self.source, matches, "match.")?;
-            check_keys(self.source, matches, "a match", &["cgroup", "unit"])?;
-        }
+        let matches = self.table.get("match").map(|value| self.read_match(value));
+        let matches = matches.transpose()?;
         let entries = self.table.clone().into_iter();
         let (others, knobs): (DeTable<'_>, DeTable<'_>) =
             entries.partition(|(key, _)| OTHER_KEYS.contains(&key.get_ref().as_ref()));
         let part = |table| Spanned::new(self.start..self.start, table);
-        let Written {
-            name,
-            matches,
-            cpu_max,
-        } = read(self.source, part(others))?;
+        let Written { name, cpu_max } = read(self.source, part(others))?;
         let missing =
             |key, allowed: &str| self.error(key, format!("`` is missing; allowed: {allowed}"));
         let name = name.ok_or_else(|| missing("name", "the group's name in quotes"))?;
@@ -233,6 +217,55 @@ impl Group<'_> {
         })
     }
 
+    fn read_match(&self, value: &Spanned<DeValue<'_>>) -> Result<Match, FileError> {
+        let table = table_of(self.source, "match", value)?;
+        gone::check(self.source, table, "match.")?;
+        check_keys(self.source, table, "a match", &["cgroup", "unit"])?;
+        Ok(Match {
+            cgroup: self.patterns(table, "cgroup", parse_cgroup)?,
+            unit: self.patterns(table, "unit", parse_unit)?,
+        })
+    }
+
+    /// Reads the pattern or the patterns of a key. `None`: it is not given.
+    fn patterns(
+        &self,
+        table: &DeTable<'_>,
+        key: &str,
+        parse: fn(&str) -> Result<Glob, PatternError>,
+    ) -> Result<Option<Vec<Glob>>, FileError> {
+        let Some(value) = table.get(key) else {
+            return Ok(None);
+        };
+        let refused = |value: &Spanned<DeValue<'_>>, problem: &dyn fmt::Display| {
+            let problem = format!("{key}: {problem}; allowed: {PATTERNS_ALLOWED}");
+            self.source.error(value.span().start, problem)
+        };
+        let list: Vec<_> = match value.get_ref() {
+            DeValue::Array(list) => list.iter().collect(),
+            _ => vec![value],
+        };
+        if list.is_empty() {
+            return Err(refused(value, &"is empty"));
+        }
+        let glob = |value: &Spanned<DeValue<'_>>| {
+            let Some(text) = value.get_ref().as_str() else {
+                let kind = value.get_ref().type_str();
+                let written = self.source.text()[value.span()].lines().next();
+                let problem = format!("{kind} `{}` is no pattern", written.unwrap_or_default());
+                return Err(refused(value, &problem));
+            };
+            parse(text).map_err(|error| refused(value, &format!("`{text}` {error}")))
+        };
+        let globs: Vec<Glob> = list.into_iter().map(glob).collect::<Result<_, _>>()?;
+        // All patterns are compiled together later; these alone say which are too large.
+        GlobSet::new(&globs).map_err(|error| {
+            let problem = format!("{key}: {}", TooLarge::from(error));
+            self.source.error(value.span().start, problem)
+        })?;
+        Ok(Some(globs))
+    }
+
     /// Returns the knobs with quota and burst of the kernel's own line, if that is given.
     fn with_cpu_max(&self, knobs: Knobs, line: Option<CpuMax>) -> Result<Knobs, FileError> {
         let Some(line) = line else {
@@ -262,103 +295,4 @@ impl Group<'_> {
         let start = value.map_or(self.start, |value| value.span().start);
         self.source.error(start, error.to_string())
     }
-}
-
-/// Element of a list, parsed from its text.
-struct Element<P>(P);
-
-impl<'de, P: FromStr<Err = String>> Deserialize<'de> for Element<P> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(Text(PhantomData)).map(Self)
-    }
-}
-
-/// Parses a text within the library's call, which adds the place to an error.
-struct Text<P>(PhantomData<P>);
-
-impl<P: FromStr<Err = String>> Visitor<'_> for Text<P> {
-    type Value = P;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a pattern")
-    }
-
-    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<P, E> {
-        text.parse().map_err(E::custom)
-    }
-}
-
-struct CgroupPattern(Glob);
-
-struct UnitPattern(Glob);
-
-impl FromStr for CgroupPattern {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let pattern = parse_cgroup(text).map(Self);
-        pattern.map_err(|error| not_allowed("cgroup", text, &error))
-    }
-}
-
-impl FromStr for UnitPattern {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let pattern = parse_unit(text).map(Self);
-        pattern.map_err(|error| not_allowed("unit", text, &error))
-    }
-}
-
-impl From<CgroupPattern> for Glob {
-    fn from(pattern: CgroupPattern) -> Self {
-        pattern.0
-    }
-}
-
-impl From<UnitPattern> for Glob {
-    fn from(pattern: UnitPattern) -> Self {
-        pattern.0
-    }
-}
-
-fn not_allowed(key: &str, text: &str, error: &PatternError) -> String {
-    format!("{key}: `{text}` {error}; allowed: {PATTERNS_ALLOWED}")
-}
-
-fn patterns<'de, D, P>(deserializer: D) -> Result<Option<Patterns>, D::Error>
-where
-    D: Deserializer<'de>,
-    P: FromStr<Err = String> + Into<Glob>,
-{
-    struct OneOrMore<P>(PhantomData<P>);
-
-    impl<'de, P: FromStr<Err = String>> Visitor<'de> for OneOrMore<P> {
-        type Value = Vec<P>;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str(PATTERNS_ALLOWED)
-        }
-
-        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
-            Text(PhantomData).visit_str(text).map(|one| vec![one])
-        }
-
-        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-            let mut all = Vec::new();
-            while let Some(Element(pattern)) = list.next_element()? {
-                all.push(pattern);
-            }
-            Ok(all)
-        }
-    }
-
-    let all = deserializer.deserialize_any(OneOrMore::<P>(PhantomData))?;
-    if all.is_empty() {
-        return Err(D::Error::custom(format!(
-            "is empty; allowed: {PATTERNS_ALLOWED}"
-        )));
-    }
-    let globs = all.into_iter().map(Into::into).collect();
-    Patterns::new(globs).map(Some).map_err(D::Error::custom)
 }
