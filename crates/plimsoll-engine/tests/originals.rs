@@ -154,7 +154,7 @@ fn a_renamed_cgroup_has_its_first_values_in_the_end_and_in_a_group_of_its_new_na
         let mut rig = Rig::on(Version::V1);
         others_write("s/cpu.shares", "300");
         rig.put("/s", ours);
-        others_fork(5, 6);
+        fork(5, 6);
         if dies {
             rig.kill();
         }
@@ -238,7 +238,7 @@ fn a_process_in_the_parent_of_groups_is_named() {
     // The controller may be on already.
     for control in ["", "+cpu"] {
         let mut rig = Rig::new();
-        simulated::with(|kernel| kernel.others_create(Path::new("plimsoll")).unwrap());
+        others_create("plimsoll");
         if !control.is_empty() {
             others_write("cgroup.subtree_control", control);
             others_write("plimsoll/cgroup.subtree_control", control);
@@ -251,15 +251,12 @@ fn a_process_in_the_parent_of_groups_is_named() {
             "{refused}"
         );
         assert!(refused.ends_with("move its processes into another cgroup first"));
-        assert_eq!(place_of(5), Path::new("s"));
+        assert_eq!(place(5), "s");
         assert!(simulated::with(|kernel| kernel.broken.is_empty()));
         others_write("d/cgroup.procs", "7");
         rig.run("job", 5, r#"{"cap": "10%"}"#);
         rig.stop();
-        assert_eq!(
-            (place_of(5), place_of(7)),
-            (PathBuf::from("s"), PathBuf::from("d"))
-        );
+        assert_eq!((&*place(5), &*place(7)), ("s", "d"));
     }
 }
 

@@ -29,10 +29,10 @@ impl Service {
             }
             has_reconciled = true;
             self.reconcile_chunk(&names);
-            self.enforcement.shared().service_is_alive();
+            self.enforcement.shared.service_is_alive();
         }
         if has_reconciled {
-            self.enforcement.shared().look_now();
+            self.enforcement.shared.look_now();
         }
         let left = self.follow_handover();
         self.notices
@@ -45,22 +45,23 @@ impl Service {
         self.follow_machine();
         self.table.take(name);
         self.reconcile_chunk(&[name.to_owned()]);
-        self.enforcement.shared().look_now();
+        self.enforcement.shared.look_now();
     }
 
-    /// Hands the machine's policy, with this bandwidth slice, to the enforcer if it has changed.
+    /// Hands the machine's policy, with this bandwidth slice, to the enforcer if it has changed, or
+    /// `again`.
     ///
     /// # Errors
     /// When the kernel or this process's rights do not allow it.
-    pub(super) fn set_machine(&mut self, slice: Option<BandwidthSlice>) -> Result<()> {
+    pub(super) fn set_machine(&mut self, slice: Option<BandwidthSlice>, again: bool) -> Result<()> {
         let states = self.table.desired_states();
         let policy = desired::machine(states, self.table.demand(), slice);
         let had_headroom = self.enforcement.has_headroom();
-        if let Some(set) = self.enforcement.set_machine(policy) {
+        if let Some(set) = self.enforcement.set_machine(policy, again) {
             if policy.demand.has_headroom() != had_headroom {
                 let enforcement = &self.enforcement;
                 self.table
-                    .doubt_all(|desired| enforcement.planner().yields(desired));
+                    .doubt_all(|desired| enforcement.planner.yields(desired));
             }
             set?;
             self.notices.note_problem("machine", None);
@@ -71,7 +72,7 @@ impl Service {
     /// Hands the machine's policy over with the bandwidth slice of the configuration. A failure is
     /// a problem for the operator and not fatal: the groups' limits hold nevertheless.
     fn follow_machine(&mut self) {
-        if let Err(error) = self.set_machine(self.config().bandwidth_slice) {
+        if let Err(error) = self.set_machine(self.config().bandwidth_slice, false) {
             self.notices
                 .note_problem("machine", Some(error.to_string()));
         }
@@ -110,7 +111,7 @@ impl Service {
     /// `None`: there is no such group.
     fn decide(&self, name: &str) -> Option<Decision> {
         let entry = self.table.get(name)?;
-        let (planner, demand) = (self.enforcement.planner(), self.table.demand());
+        let (planner, demand) = (&self.enforcement.planner, self.table.demand());
         let planned = entry
             .desired
             .as_ref()

@@ -87,8 +87,7 @@ impl Service {
         let same_enforcer = config.enforcer == present.enforcer;
         if same_enforcer {
             self.check_rules(&config)?;
-            self.enforcement.hand_over_again();
-            let set = self.set_machine(config.bandwidth_slice);
+            let set = self.set_machine(config.bandwidth_slice, true);
             set.map_err(|error| format!("{}: {error}", self.file.path().display()))?;
         } else {
             let changed = self.change_enforcer(&config);
@@ -131,7 +130,7 @@ impl Service {
                 ));
             }
             let desired = self.desired_of_rule(rule);
-            check_group(self.enforcement.planner(), &desired)
+            check_group(&self.enforcement.planner, &desired)
                 .map_err(|error| format!("{file}: {error}"))?;
         }
         Ok(())

@@ -157,10 +157,7 @@ impl Service {
         };
         let demand = self.table.demand();
         let mut knobs = match desired.is_batch() {
-            true => self
-                .enforcement
-                .planner()
-                .in_force(desired, applied, demand),
+            true => self.enforcement.planner.in_force(desired, applied, demand),
             false => applied.clone(),
         };
         if !self.burst_enabled() {
@@ -173,7 +170,7 @@ impl Service {
     /// The headroom in force, for people.
     fn demanded(&self) -> String {
         let demand = self.table.demand();
-        match demand.in_force(self.enforcement.planner().nr_cpus()) {
+        match demand.in_force(self.enforcement.planner.nr_cpus()) {
             None => "none".into(),
             Some(headroom) => format!("{headroom} with tolerance {}", demand.tolerance()),
         }
@@ -186,7 +183,7 @@ impl Service {
         };
         let planned = self
             .enforcement
-            .planner()
+            .planner
             .plan(name, &desired, self.table.demand())
             .ok()?;
         Some(planned.plan.items)
@@ -198,7 +195,7 @@ impl Service {
             version: env!("CARGO_PKG_VERSION").into(),
             uptime_usec: usec(self.lifetime.uptime()),
             config: self.file.path().to_owned(),
-            enforcer: self.enforcement.planner().kind(),
+            enforcer: self.enforcement.planner.kind(),
             enforce: self.config().enforce,
             burst_off: !self.burst_enabled(),
             unmatched: self.unmatched(),
@@ -206,7 +203,7 @@ impl Service {
             guard: self.fair.guard.state(),
             host_tuning: self.fair.tuning.state(),
             counters: self.notices.counters,
-            control_delay: self.enforcement.shared().delays(),
+            control_delay: self.enforcement.shared.delays(),
             resident_bytes: resident_bytes(),
             cpu_usec: clock_usec(ClockId::CLOCK_PROCESS_CPUTIME_ID),
         }
@@ -228,7 +225,7 @@ impl Service {
         self.usage.add_batch(batch);
         Machine {
             at_usec: clock_usec(ClockId::CLOCK_MONOTONIC),
-            nr_cpus: self.enforcement.planner().nr_cpus(),
+            nr_cpus: self.enforcement.planner.nr_cpus(),
             busy_usec: self.usage.busy_usec(),
             batch_usec: self.usage.batch_usec(),
         }

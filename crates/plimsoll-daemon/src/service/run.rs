@@ -21,7 +21,7 @@ impl Service {
     /// owner.
     pub fn run(mut self) -> UndoReport {
         while !self.is_ending() {
-            self.enforcement.shared().service_is_alive();
+            self.enforcement.shared.service_is_alive();
             self.wait();
             self.turn();
         }
@@ -122,12 +122,12 @@ impl Service {
         let guard = &mut self.fair.guard;
         if guard.follow(is_needed, nr_cpus_online(), os::now()) {
             let take = self.inbox.handle().take_guard();
-            self.enforcement.starter().attach_guard(take);
+            self.enforcement.starter.attach_guard(take);
         }
         // The plan of a group of the scheduler does not check that the host allows the tuning.
         let is_wanted = is_of_fair_class
             && self.table.wants_tuning()
-            && self.enforcement.planner().may_tune_host();
+            && self.enforcement.planner.may_tune_host();
         self.fair.tuning.follow(is_wanted, &mut self.notices);
     }
 
@@ -148,7 +148,7 @@ impl Service {
 
     /// Checks conditions that no event reports.
     fn keep_house(&mut self) {
-        let problem = self.enforcement.shared().problem();
+        let problem = self.enforcement.shared.problem();
         self.notices.note_problem("control", problem);
         self.notices.note_problem("watches", self.cgroups.problem());
         self.notices

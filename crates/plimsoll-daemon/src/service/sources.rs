@@ -53,7 +53,7 @@ impl Service {
         if let Some(set) = own {
             desired.knobs = desired.knobs.overlaid(&set.knobs);
             desired.best_effort |= set.best_effort;
-            desired.is_scheduled = self.enforcement.planner().schedules(set.is_scheduled);
+            desired.is_scheduled = self.enforcement.planner.schedules(set.is_scheduled);
             desired.origin = Origin::CommandLine;
         }
         Some(desired)
@@ -62,7 +62,7 @@ impl Service {
     /// The desired state of a foreign cgroup, or of the cgroups of a group of the file, before the
     /// knobs of clients.
     fn desired_foreign(&self, group: &str, knobs: Knobs) -> Desired {
-        Desired::foreign(group, knobs, self.enforcement.planner().is_scheduled())
+        Desired::foreign(group, knobs, self.enforcement.planner.is_scheduled())
     }
 
     /// The desired state of a group of the file, with the knobs that were `set` for it.
@@ -78,7 +78,7 @@ impl Service {
 
     pub(super) fn desired_of_command(&self, name: &str, command: &Command) -> Desired {
         Desired {
-            is_scheduled: self.enforcement.planner().schedules(command.is_scheduled),
+            is_scheduled: self.enforcement.planner.schedules(command.is_scheduled),
             ..command.desired(name)
         }
     }

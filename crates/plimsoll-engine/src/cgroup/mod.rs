@@ -10,7 +10,6 @@ mod enforcer;
 mod group;
 mod place;
 mod probe;
-mod table;
 mod wanted;
 
 pub use crate::control::headroom::HeadroomControl;

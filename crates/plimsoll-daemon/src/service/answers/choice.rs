@@ -13,9 +13,12 @@ impl Service {
     pub(super) fn choose(&self, choice: Choice) -> Result<bool, Refused> {
         if self.file.is_present() {
             self.check_choice(choice)?;
-            return Ok(self.enforcement.planner().is_scheduled());
+            return Ok(self.enforcement.planner.is_scheduled());
         }
-        self.enforcement.choose(choice.enforcer).map_err(one_line)
+        self.enforcement
+            .starter
+            .choose(choice.enforcer)
+            .map_err(one_line)
     }
 
     /// Checks the choice for a present group, whose enforcer was chosen when it began.
@@ -27,7 +30,7 @@ impl Service {
     ) -> Result<bool, Refused> {
         if self.file.is_present() {
             self.check_choice(choice)?;
-            return Ok(self.enforcement.planner().is_scheduled());
+            return Ok(self.enforcement.planner.is_scheduled());
         }
         let (is, other, wanted) = match present {
             false => ("cgroup", EnforcerWanted::SchedExt, "sched-ext"),
@@ -44,7 +47,7 @@ impl Service {
 
     /// Refuses a choice other than the configuration file's.
     fn check_choice(&self, choice: Choice) -> Result<(), Refused> {
-        let (is, other, wanted) = match self.enforcement.planner().kind() {
+        let (is, other, wanted) = match self.enforcement.planner.kind() {
             EnforcerKind::Cgroup => ("cgroup", EnforcerWanted::SchedExt, "sched-ext"),
             EnforcerKind::SchedExt => ("sched-ext", EnforcerWanted::Cgroup, "cgroup"),
         };

@@ -18,7 +18,7 @@ impl Service {
         run: &Run,
         handle: Option<BorrowedFd<'_>>,
     ) -> Result<Answer, Refused> {
-        let checked = run.knobs.check_cpus(self.enforcement.planner().nr_cpus());
+        let checked = run.knobs.check_cpus(self.enforcement.planner.nr_cpus());
         checked.map_err(one_line)?;
         let process = process_of(&run.name, handle)?;
         // A dry run is about the command; the process of its handle is the client itself.

@@ -20,7 +20,7 @@ impl Service {
         if set.knobs.is_empty() {
             return Err("set: no knob is given".into());
         }
-        let checked = set.knobs.check_cpus(self.enforcement.planner().nr_cpus());
+        let checked = set.knobs.check_cpus(self.enforcement.planner.nr_cpus());
         checked.map_err(one_line)?;
         let found = self.find(&set.target, handle)?;
         match &found {

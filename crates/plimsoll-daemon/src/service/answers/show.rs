@@ -57,11 +57,11 @@ impl Service {
             group.knobs.class == Some(Class::Batch) && group.enforcer == EnforcerKind::Cgroup
         });
         for group in of_fair_class {
-            let may_attach = || self.enforcement.starter().may_attach_guard();
+            let may_attach = || self.enforcement.starter.may_attach_guard();
             group.lacks_guard = self.fair.guard.is_lacking(may_attach);
         }
         let problems = groups.iter().filter_map(|group| group.problem.clone());
-        let (planner, demand) = (self.enforcement.planner(), self.table.demand());
+        let (planner, demand) = (&self.enforcement.planner, self.table.demand());
         let planned = names.iter().filter_map(|name| {
             let desired = self.table.desired(name)?;
             planner.plan(name, desired, demand).ok()
@@ -88,7 +88,7 @@ impl Service {
         demand.add(desired.knobs.headroom, desired.knobs.tolerance);
         let planned = self
             .enforcement
-            .planner()
+            .planner
             .plan(name, desired, demand)
             .map_err(one_line)?;
         if desired.is_foreign() {
@@ -102,7 +102,7 @@ impl Service {
         }
         let in_force = self
             .enforcement
-            .planner()
+            .planner
             .in_force(desired, &planned.knobs, demand);
         let group = Group {
             name: name.to_owned(),

@@ -59,6 +59,54 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
+    pub(super) fn new(mut enforcer: Box<dyn Enforcer>) -> Self {
+        Self {
+            headroom: Mutex::new(enforcer.stock().headroom_control()),
+            enforcer: Mutex::new(enforcer),
+            control_waits: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            delays: Mutex::new(Histogram {
+                bounds_usec: BOUNDS_USEC.to_vec(),
+                counts: vec![0; BOUNDS_USEC.len() + 1],
+                sum_usec: 0,
+            }),
+            problem: Mutex::default(),
+            started: os::now(),
+            service_alive_ms: AtomicU64::new(0),
+            thread: OnceLock::new(),
+        }
+    }
+
+    /// Starts the thread of the loop. `heartbeat` is called at least every `IDLE_INTERVAL` as long
+    /// as both the loop and the service are alive. Reports of the enforcer go to `service` at once,
+    /// which logs them: writing a line may block.
+    pub(super) fn spawn(self: &Arc<Self>, heartbeat: Heartbeat, service: Handle) -> JoinHandle<()> {
+        let shared = Arc::clone(self);
+        let thread = thread::spawn(move || run_loop(&shared, &heartbeat, &service));
+        // Set once: this is the only place.
+        let _ = self.thread.set(thread.thread().clone());
+        thread
+    }
+
+    /// Has the loop end.
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.look_now();
+    }
+
+    /// Does the work that is due where there is no thread for it.
+    pub(super) fn tick_without_a_thread(&self, service: &Handle) {
+        let (next, _) = self.tick(service);
+        self.note_result(next.err(), true);
+    }
+
+    /// Replaces the enforcer.
+    pub(super) fn replace(&self, mut enforcer: Box<dyn Enforcer>) {
+        let mut present = self.enforcer();
+        *lock(&self.headroom) = enforcer.stock().headroom_control();
+        *present = enforcer;
+    }
+
     /// Locks the enforcer for the service. A mutex is not fair: without this wait a service
     /// that locks it again and again would keep the loop out.
     pub fn enforcer(&self) -> MutexGuard<'_, Box<dyn Enforcer>> {
@@ -139,81 +187,6 @@ impl Shared {
         let bucket = BOUNDS_USEC.partition_point(|bound| *bound < delay_usec);
         delays.counts[bucket] += 1;
         delays.sum_usec = delays.sum_usec.saturating_add(delay_usec);
-    }
-}
-
-pub(super) struct ControlLoop {
-    shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl ControlLoop {
-    /// Starts the thread. `heartbeat` is called at least every `IDLE_INTERVAL` as long as both the
-    /// loop and the service are alive; `None`: there is no thread. Reports of the enforcer go to
-    /// `service` at once, which logs them: writing a line may block.
-    pub fn start(
-        mut enforcer: Box<dyn Enforcer>,
-        heartbeat: Option<Heartbeat>,
-        service: Handle,
-    ) -> Self {
-        let shared = Arc::new(Shared {
-            headroom: Mutex::new(enforcer.stock().headroom_control()),
-            enforcer: Mutex::new(enforcer),
-            control_waits: AtomicBool::new(false),
-            stop: AtomicBool::new(false),
-            delays: Mutex::new(Histogram {
-                bounds_usec: BOUNDS_USEC.to_vec(),
-                counts: vec![0; BOUNDS_USEC.len() + 1],
-                sum_usec: 0,
-            }),
-            problem: Mutex::default(),
-            started: os::now(),
-            service_alive_ms: AtomicU64::new(0),
-            thread: OnceLock::new(),
-        });
-        let thread = heartbeat.map(|heartbeat| {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || run_loop(&shared, &heartbeat, &service))
-        });
-        if let Some(thread) = &thread {
-            // Set once: this is the only place.
-            let _ = shared.thread.set(thread.thread().clone());
-        }
-        Self { shared, thread }
-    }
-
-    /// Does the work that is due where there is no thread for it.
-    pub fn tick_without_a_thread(&self, service: &Handle) {
-        if self.thread.is_none() {
-            let (next, _) = self.shared.tick(service);
-            self.shared.note_result(next.err(), true);
-        }
-    }
-
-    pub fn shared(&self) -> &Arc<Shared> {
-        &self.shared
-    }
-
-    /// Replaces the enforcer, and returns the old one.
-    pub fn replace(&self, mut enforcer: Box<dyn Enforcer>) -> Box<dyn Enforcer> {
-        let mut present = self.shared.enforcer();
-        *lock(&self.shared.headroom) = enforcer.stock().headroom_control();
-        std::mem::replace(&mut *present, enforcer)
-    }
-
-    fn stop(&mut self) {
-        self.shared.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // A panic has been printed.
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Drop for ControlLoop {
-    fn drop(&mut self) {
-        self.stop();
     }
 }
 

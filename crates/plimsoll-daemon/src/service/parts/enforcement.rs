@@ -1,6 +1,7 @@
 //! The enforcer with its planner and its control loop: they are replaced together.
 
 use std::sync::{Arc, MutexGuard};
+use std::thread::JoinHandle;
 
 use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_engine::Result;
@@ -11,18 +12,21 @@ use plimsoll_engine::undo::UndoReport;
 
 use super::super::handle::Handle;
 use super::super::options::{Handover, Starter};
-use super::control_loop::{ControlLoop, Heartbeat, Shared};
+use super::control_loop::{Heartbeat, Shared};
 use super::planner::Planner;
 use crate::config::{Config, EnforcerWanted};
 
 pub(in crate::service) struct Enforcement {
     hierarchy: Arc<Hierarchy>,
-    starter: Box<dyn Starter>,
-    planner: Planner,
-    control: ControlLoop,
+    pub starter: Box<dyn Starter>,
+    pub planner: Planner,
+    /// The enforcer, and what it shares with the control loop.
+    pub shared: Arc<Shared>,
+    /// The control loop; `None`: each turn of the service does its work.
+    thread: Option<JoinHandle<()>>,
     /// The policy that was handed to the enforcer.
     machine: Option<MachinePolicy>,
-    hands_over_again: bool,
+    /// Undo of what an earlier owner, or enforcer, has left that still holds limits.
     handover: Option<Handover>,
 }
 
@@ -40,11 +44,12 @@ impl Enforcement {
             Some(config) => starter.start(config.enforcer)?,
             None => starter.start_for_any()?,
         };
+        let shared = Arc::new(Shared::new(enforcing.enforcer));
         let enforcement = Self {
             planner: Planner::new(&hierarchy, enforcing.kind, enforcing.is_scheduled),
-            control: ControlLoop::start(enforcing.enforcer, heartbeat, service),
+            thread: heartbeat.map(|heartbeat| shared.spawn(heartbeat, service)),
+            shared,
             machine: None,
-            hands_over_again: false,
             handover: enforcing.handover,
             starter,
             hierarchy,
@@ -61,7 +66,7 @@ impl Enforcement {
         // Else the next enforcer could not have what this holds.
         self.handover = None;
         let enforcing = self.starter.start(wanted)?;
-        drop(self.control.replace(enforcing.enforcer));
+        self.shared.replace(enforcing.enforcer);
         self.machine = None;
         self.handover = enforcing.handover;
         self.planner = Planner::new(&self.hierarchy, enforcing.kind, enforcing.is_scheduled);
@@ -86,14 +91,13 @@ impl Enforcement {
         report
     }
 
-    /// Hands the machine's policy to the enforcer. `None`: it has this policy already. A policy
-    /// that the kernel has refused is not tried again by itself.
-    pub fn set_machine(&mut self, policy: MachinePolicy) -> Option<Result<()>> {
-        if self.machine == Some(policy) && !std::mem::take(&mut self.hands_over_again) {
+    /// Hands the machine's policy to the enforcer. `None`: it has this policy already, and is not to
+    /// have it `again`. A policy that the kernel has refused is not tried again by itself.
+    pub fn set_machine(&mut self, policy: MachinePolicy, again: bool) -> Option<Result<()>> {
+        if self.machine == Some(policy) && !again {
             return None;
         }
         self.machine = Some(policy);
-        self.hands_over_again = false;
         Some(self.make(Action::SetMachine(policy)).map(drop))
     }
 
@@ -101,11 +105,6 @@ impl Enforcement {
     pub fn has_headroom(&self) -> bool {
         self.machine
             .is_some_and(|machine| machine.demand.has_headroom())
-    }
-
-    /// Has the next policy handed over even if it is the same.
-    pub fn hand_over_again(&mut self) {
-        self.hands_over_again = true;
     }
 
     /// Has the enforcer make one change. Returns the undo of changes that it is about.
@@ -127,34 +126,28 @@ impl Enforcement {
     }
 
     pub fn enforcer(&self) -> MutexGuard<'_, Box<dyn Enforcer>> {
-        self.control.shared().enforcer()
+        self.shared.enforcer()
     }
 
     /// Does the control loop's work where the loop has no thread of its own.
     pub fn control_without_a_thread(&self, service: &Handle) {
-        self.control.tick_without_a_thread(service);
-    }
-
-    pub fn shared(&self) -> &Shared {
-        self.control.shared()
-    }
-
-    /// Chooses whether the scheduler enforces a group, where the owner leaves the choice to
-    /// clients.
-    pub fn choose(&self, wanted: EnforcerWanted) -> Result<bool> {
-        self.starter.choose(wanted)
+        if self.thread.is_none() {
+            self.shared.tick_without_a_thread(service);
+        }
     }
 
     /// Whether the scheduler is loaded: then the fair class has no tasks.
     pub fn has_all_tasks(&self) -> bool {
         self.starter.choose(EnforcerWanted::Auto).unwrap_or(false)
     }
+}
 
-    pub fn planner(&self) -> &Planner {
-        &self.planner
-    }
-
-    pub fn starter(&self) -> &dyn Starter {
-        self.starter.as_ref()
+impl Drop for Enforcement {
+    fn drop(&mut self) {
+        self.shared.stop();
+        if let Some(thread) = self.thread.take() {
+            // A panic has been printed.
+            let _ = thread.join();
+        }
     }
 }

@@ -6,7 +6,7 @@
 //! | `enforcement.rs` | enforcer, planner and control loop, replaced together |
 //! | `guard.rs` | the guard of the fair class, while batch work is in it |
 //! | `planner.rs` | plans of groups for this host |
-//! | `control_loop.rs` | the thread of the control loop, and the lock on the enforcer |
+//! | `control_loop.rs` | the loop of the control thread, and what it shares with the service |
 //! | `notices.rs` | log, open problems and counters |
 //! | `external_changes.rs` | kernel files that other processes wrote |
 //! | `group_table.rs` | groups: desired and applied state, retries, demand |

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_cgroupfs::{CpuGroup, Version, name};
 
-use super::{Table, no_group};
+use super::{CgroupEnforcer, no_group};
 use crate::cgroup::group::common::{Common, Context};
 use crate::cgroup::group::foreign::check::check_one_cgroup;
 use crate::cgroup::group::foreign::prepared::Prepared;
@@ -46,7 +46,7 @@ fn path_of(policy: &GroupPolicy) -> Result<&Path> {
     }
 }
 
-impl Table {
+impl CgroupEnforcer {
     /// Adds foreign cgroups and sets their knobs. Each is added or refused by itself.
     pub(super) fn add_foreign(&mut self, policies: &[&GroupPolicy]) -> Vec<Result<()>> {
         let mut results = Vec::with_capacity(policies.len());

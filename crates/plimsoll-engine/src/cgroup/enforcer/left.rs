@@ -1,0 +1,207 @@
+//! Groups that an earlier owner, or enforcer, has left.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use plimsoll_cgroupfs::{name, os};
+
+use super::{CgroupEnforcer, of_own};
+use crate::cgroup::group::Group;
+use crate::cgroup::group::foreign::put_back;
+use crate::cgroup::group::own::{self, Own};
+use crate::error::{EngineError, Result};
+use crate::group_policy::GroupPolicy;
+use crate::journal::{self, Entry, Header, Journal, KeptJournal};
+use crate::runtime::RuntimeFolder;
+use crate::undo::{self, UndoReport};
+
+/// Name of the journal of groups, or its beginning.
+const JOURNAL: &str = "groups";
+
+impl CgroupEnforcer {
+    /// Returns whether there is such a group, or an earlier owner has left one.
+    pub fn knows(&self, name: &str) -> bool {
+        let own = &self.context.journal.restores().own;
+        let is_there = self.groups.contains_key(name) || own.contains_key(name);
+        let path = name::path_of(name.trim_start_matches('/'));
+        let folder = self.context.hierarchy.mount_point().join(path);
+        is_there || self.left.contains(&folder)
+    }
+
+    /// Takes over a group of an earlier owner; one that cannot be continued is undone. `false`:
+    /// there is no such group, or it was undone.
+    pub(super) fn adopt(&mut self, policy: &GroupPolicy) -> Result<bool> {
+        let name = &policy.name;
+        let Some(left) = self.context.journal.restores().own.get(name) else {
+            return Ok(false);
+        };
+        let hierarchy = &self.context.hierarchy;
+        if let Some((common, own)) = Own::adopt(hierarchy, name, left, policy.is_scheduled) {
+            let gone = left.gone(common.layout.generation).into_iter();
+            let gone = gone.map(|generation| Entry::Replaced {
+                group: name.clone(),
+                generation,
+            });
+            let gone: Vec<Entry> = gone.collect();
+            self.context.journal.note(gone);
+            self.insert(of_own(common, own));
+            return Ok(true);
+        }
+        let mut report = UndoReport::default();
+        own::undo(name, &mut self.context, &mut report);
+        match self.is_left_own(name) {
+            true => Err(EngineError::Group {
+                name: name.clone(),
+                problem: format!("is left from before: {}", report.problems.join("; ")),
+            }),
+            false => Ok(false),
+        }
+    }
+
+    /// Returns whether a group of our own is in the journal alone: an earlier owner has left it, or
+    /// the kernel did not let us undo it.
+    pub(super) fn is_left_own(&self, name: &str) -> bool {
+        let own = &self.context.journal.restores().own;
+        own.contains_key(name) && !self.groups.contains_key(name)
+    }
+
+    /// Returns the folder of the outermost cgroup of an own group that was left and can be
+    /// continued.
+    pub fn left_folder(&self, name: &str) -> Option<PathBuf> {
+        let own = self.context.journal.restores().own.get(name);
+        let own = own.filter(|_| !self.groups.contains_key(name))?;
+        let layout = own::adopt::whole_layout(&self.context.hierarchy, name, own)?;
+        Some(layout.top.cpu_file(""))
+    }
+
+    /// Puts back the groups of an earlier owner that were not taken over and that are not wanted. To
+    /// be called when all groups have been added. A wanted one stays limited as it was left, until
+    /// it is added or removed.
+    pub fn finish_adoption(&mut self, wanted: &BTreeSet<String>) -> UndoReport {
+        let mut report = UndoReport::default();
+        self.put_left_back(|name| !wanted.contains(name), &mut report);
+        if let Err(error) = self.leave_groups() {
+            report.problems.push(error.to_string());
+        }
+        let mut unwanted: Vec<String> = Vec::new();
+        unwanted.extend(self.context.journal.restores().own.keys().cloned());
+        unwanted.retain(|name| self.is_left_own(name) && !wanted.contains(name));
+        for name in unwanted {
+            own::undo(&name, &mut self.context, &mut report);
+        }
+        if let Err(error) = self.context.runtime.release_parents() {
+            report.problems.push(error.to_string());
+        }
+        report
+    }
+
+    /// Moves this process out of groups that it took over: a command of one of them may have
+    /// started it, and no group is to limit the owner.
+    fn leave_groups(&self) -> Result<()> {
+        let pid = std::process::id().cast_signed();
+        // The command of one group may have come from another.
+        for _ in 0..self.groups.len() {
+            let place = self.context.hierarchy.cgroup_of(pid)?;
+            let of_group = |group: &&Group| place.starts_with(group.cgroup().path());
+            let mut own = self.groups.values().filter(|group| !group.is_foreign());
+            let own_restores = &self.context.journal.restores().own;
+            let around = own.find(of_group);
+            match around.and_then(|group| own_restores.get(&*group.common.name)) {
+                Some(own) => undo::move_back(&own.evacuate_to, pid)?,
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts back the foreign cgroups of an earlier owner whose shown path `is_meant`.
+    pub(super) fn put_left_back(
+        &mut self,
+        is_meant: impl Fn(&str) -> bool,
+        report: &mut UndoReport,
+    ) {
+        let left = std::mem::take(&mut self.left).into_iter();
+        let (folders, rest): (Vec<_>, Vec<_>) =
+            left.partition(|folder| is_meant(&self.shown(folder)));
+        self.left = rest.into_iter().collect();
+        self.put_back_with_refused(&folders, report);
+        let undone = folders.iter().map(|folder| self.shown(folder));
+        report.undone.extend(undone);
+    }
+
+    /// Puts foreign cgroups back, and those that the kernel has refused so far: it may take some
+    /// values only after others. Not while a change is planned, which may rest on a refused value.
+    pub(super) fn put_back_with_refused(&mut self, folders: &[PathBuf], report: &mut UndoReport) {
+        let refused = &self.context.journal.restores().refused;
+        let all: BTreeSet<PathBuf> = refused.iter().chain(folders).cloned().collect();
+        let all: Vec<PathBuf> = all.into_iter().collect();
+        put_back(&all, &mut self.context, report);
+    }
+
+    /// Returns the path of a cgroup, by its folder, as users see it.
+    pub(super) fn shown(&self, folder: &Path) -> String {
+        let path = folder.strip_prefix(self.context.hierarchy.mount_point());
+        name::shown(path.unwrap_or(folder))
+    }
+}
+
+/// Takes over the journal of an earlier owner, or begins one. Returns also the journal that could
+/// neither be taken over nor undone, if there is one, and the undo of the others.
+///
+/// # Errors
+/// When a journal cannot be read or begun.
+pub(super) fn journal(
+    runtime: &RuntimeFolder,
+) -> Result<(KeptJournal, Option<PathBuf>, UndoReport)> {
+    runtime.create()?;
+    let left = left_journal(runtime)?;
+    // The journal that was taken over is locked.
+    let mut report = undo::recover(runtime, false)?;
+    let path = Journal::path_of(runtime.path(), JOURNAL);
+    let is_it = |(journal, _): &(Journal, _)| journal.path() == path;
+    let is_taken = left.as_ref().is_some_and(is_it);
+    let refused = (!is_taken && os::exists(&path)).then_some(path);
+    let (journal, entries) = match left {
+        Some(left) => left,
+        None => {
+            let mut name = JOURNAL.to_owned();
+            if refused.is_some() {
+                name = format!("{name}{}", std::process::id());
+            }
+            let header = Header::new(&name, "groups of the owner");
+            (Journal::create(runtime.path(), &header)?, Vec::new())
+        }
+    };
+    if refused.is_some() {
+        report.problems.push(format!(
+            "a journal `{JOURNAL}` that cannot be undone is left; groups are in `{}` now",
+            journal.path().display()
+        ));
+    }
+    Ok((KeptJournal::of(journal, entries), refused, report))
+}
+
+/// Takes over the journal that an earlier owner has left in this boot, with its entries. `None`:
+/// there is none, or it is of another version.
+fn left_journal(runtime: &RuntimeFolder) -> Result<Option<(Journal, Vec<Entry>)>> {
+    for path in journal::list(runtime.path())? {
+        let stem = path.file_stem().unwrap_or_default();
+        if !stem.to_string_lossy().starts_with(JOURNAL) {
+            continue;
+        }
+        let Some(mut journal) = Journal::take_over(&path)? else {
+            continue;
+        };
+        // A damaged one is taken over as far as it is valid: no limit is lifted because of it.
+        let Ok(parsed) = journal.read_valid() else {
+            continue;
+        };
+        let Some(header) = parsed.header else {
+            continue;
+        };
+        if header.boot.is_some() && !header.is_of_another_boot() {
+            return Ok(Some((journal, parsed.entries)));
+        }
+    }
+    Ok(None)
+}
