@@ -19,6 +19,21 @@ pub struct CpuMax {
 }
 
 impl CpuMax {
+    /// Returns an unlimited one, with the kernel's default period.
+    pub fn unlimited() -> Self {
+        Self {
+            quota_usec: None,
+            period_usec: 100_000,
+            burst_usec: 0,
+        }
+    }
+
+    /// Returns the rate in ppm of one CPU; `None`: unlimited.
+    pub fn rate_ppm(&self) -> Option<u64> {
+        let ppm = u128::from(self.quota_usec?) * 1_000_000 / u128::from(self.period_usec.max(1));
+        Some(u64::try_from(ppm).unwrap_or(u64::MAX))
+    }
+
     /// Parses v2's `cpu.max`, which does not contain the burst.
     fn parse(text: &str) -> Option<Self> {
         let (quota, period) = text.split_once(' ')?;

@@ -1,7 +1,7 @@
-//! Bandwidth as the kernel takes it: in whole microseconds, within its limits.
+//! Bandwidth as the kernel takes it: in whole microseconds, within its limits. Enforcers know no
+//! other.
 
 use plimsoll_cgroupfs::{CpuMax, Version};
-use plimsoll_policy::NSEC_PER_MSEC;
 use plimsoll_policy::ratecap::DEPTH_DEFAULT_NS;
 
 use crate::knobs::units::NSEC_PER_USEC;
@@ -17,7 +17,8 @@ const WIDE_CAP_PERMILLE: u64 = 500;
 /// Smallest quota that the kernel takes.
 pub(crate) const KERNEL_QUOTA_MIN_NS: u64 = plimsoll_policy::sharing::LEAST_NS;
 /// Longest period that the kernel takes.
-pub(crate) const KERNEL_PERIOD_MAX_NS: u64 = 1_000_000_000;
+pub(crate) const KERNEL_PERIOD_MAX_USEC: u64 = 1_000_000;
+const USEC_PER_MSEC: u64 = 1_000;
 
 impl From<Bandwidth> for CpuMax {
     /// Cuts off fractions of a microsecond.
@@ -45,25 +46,11 @@ impl From<CpuMax> for Bandwidth {
 }
 
 /// Lowest rate that the kernel takes.
-pub(super) fn least_bandwidth() -> Bandwidth {
-    Bandwidth {
-        quota: Quota {
-            quota_ns: Some(KERNEL_QUOTA_MIN_NS),
-            period_ns: KERNEL_PERIOD_MAX_NS,
-        },
-        burst_ns: 0,
-    }
-}
-
-/// Rounds a bandwidth down to whole microseconds, the unit of the kernel's files.
-pub(super) fn in_whole_usec(bandwidth: Bandwidth) -> Bandwidth {
-    let cut = |ns: u64| ns / NSEC_PER_USEC * NSEC_PER_USEC;
-    Bandwidth {
-        quota: Quota {
-            quota_ns: bandwidth.quota.quota_ns.map(cut),
-            period_ns: cut(bandwidth.quota.period_ns),
-        },
-        burst_ns: cut(bandwidth.burst_ns),
+pub(super) fn least_max() -> CpuMax {
+    CpuMax {
+        quota_usec: Some(KERNEL_QUOTA_MIN_NS / NSEC_PER_USEC),
+        period_usec: KERNEL_PERIOD_MAX_USEC,
+        burst_usec: 0,
     }
 }
 
@@ -71,40 +58,33 @@ pub(super) fn in_whole_usec(bandwidth: Bandwidth) -> Bandwidth {
 /// for the quota to be one that the kernel accepts. In whole milliseconds a cap in per mille is a
 /// quota in whole microseconds: nothing is rounded. The burst is the core's depth, so that a task
 /// does not lose the time that it did not use for a moment.
-pub(super) fn cap_bandwidth(cap: Cap) -> Bandwidth {
+pub(super) fn cap_max(cap: Cap) -> CpuMax {
     let permille = u64::from(cap.permille.max(1));
     let period_ms = match permille {
         WIDE_CAP_PERMILLE.. => WIDE_CAP_PERIOD_MS,
         _ => CAP_PERIOD_MS.max(1000_u64.div_ceil(permille)),
     };
-    let quota = Quota {
-        quota_ns: Some(period_ms * permille * NSEC_PER_USEC),
-        period_ns: period_ms * NSEC_PER_MSEC,
-    };
-    Bandwidth {
-        quota,
-        burst_ns: DEPTH_DEFAULT_NS,
+    CpuMax {
+        quota_usec: Some(period_ms * permille),
+        period_usec: period_ms * USEC_PER_MSEC,
+        burst_usec: DEPTH_DEFAULT_NS / NSEC_PER_USEC,
     }
 }
 
 /// Cuts a child's bandwidth to its parent's rate on v1, which would refuse a higher one.
-pub(super) fn fit_below(parent: &Bandwidth, child: Bandwidth, version: Version) -> Bandwidth {
-    let (Version::V1, Some(parent_ns), Some(child_ns)) =
-        (version, parent.quota.quota_ns, child.quota.quota_ns)
+pub(super) fn fit_below(parent: &CpuMax, child: CpuMax, version: Version) -> CpuMax {
+    let (Version::V1, Some(parent_usec), Some(child_usec)) =
+        (version, parent.quota_usec, child.quota_usec)
     else {
         return child;
     };
-    let most = u128::from(parent_ns) * u128::from(child.quota.period_ns)
-        / u128::from(parent.quota.period_ns.max(1));
+    let most = u128::from(parent_usec) * u128::from(child.period_usec)
+        / u128::from(parent.period_usec.max(1));
     let most = u64::try_from(most).unwrap_or(u64::MAX);
-    let quota_ns = Some(child_ns.min(most));
-    in_whole_usec(Bandwidth {
-        quota: Quota {
-            quota_ns,
-            ..child.quota
-        },
+    CpuMax {
+        quota_usec: Some(child_usec.min(most)),
         ..child
-    })
+    }
 }
 
 #[cfg(test)]
@@ -113,32 +93,26 @@ mod tests {
 
     #[test]
     fn caps_become_quotas_that_the_kernel_takes() {
-        for (cap, quota_ns, period_ns) in [
-            ("20%", 2_000_000, 10_000_000),
-            ("150%", 30_000_000, 20_000_000),
-            ("10%", 1_000_000, 10_000_000),
-            ("9%", 1_080_000, 12_000_000),
-            ("0.1%", 1_000_000, 1_000_000_000),
+        for (cap, quota_usec, period_usec) in [
+            ("20%", 2_000, 10_000),
+            ("150%", 30_000, 20_000),
+            ("10%", 1_000, 10_000),
+            ("9%", 1_080, 12_000),
+            ("0.1%", 1_000, 1_000_000),
         ] {
-            let bandwidth = cap_bandwidth(cap.parse().unwrap());
-            assert_eq!(
-                bandwidth.quota,
-                Quota {
-                    quota_ns: Some(quota_ns),
-                    period_ns
-                },
-                "{cap}"
-            );
-            assert!(bandwidth.check().is_ok());
+            let max = cap_max(cap.parse().unwrap());
+            let found = (max.quota_usec, max.period_usec);
+            assert_eq!(found, (Some(quota_usec), period_usec), "{cap}");
+            assert!(Bandwidth::from(max).check().is_ok());
         }
     }
 
     #[test]
     fn v1_children_stay_within_their_parents_rate() {
-        let parent = cap_bandwidth("10%".parse().unwrap());
-        let child = Bandwidth::of("200ms/1s".parse().unwrap(), None);
+        let parent = cap_max("10%".parse().unwrap());
+        let child = Bandwidth::of("200ms/1s".parse().unwrap(), None).into();
         let fitted = fit_below(&parent, child, Version::V1);
-        assert_eq!(fitted.quota.quota_ns, Some(100_000_000));
+        assert_eq!(fitted.quota_usec, Some(100_000));
         assert_eq!(fit_below(&parent, child, Version::V2), child);
     }
 }

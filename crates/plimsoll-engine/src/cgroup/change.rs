@@ -5,11 +5,10 @@ use std::path::{Path, PathBuf};
 use plimsoll_cgroupfs::{CpuGroup, CpuMax, WEIGHT_DEFAULT, read_text};
 use plimsoll_policy::order::GROUP_WEIGHT_MIN as WEIGHT_BACKGROUND;
 
-use super::bandwidth::least_bandwidth;
+use super::bandwidth::least_max;
 use super::wanted::{Limit, Wanted};
 use crate::error::{EngineError, Result};
 use crate::journal::{Entry, FileRestore, Held};
-use crate::knobs::Bandwidth;
 
 /// Writes that take a cgroup from its present values to the wanted ones.
 #[derive(Debug, Default)]
@@ -49,7 +48,7 @@ impl Change {
     /// Finds the writes as [`Self::plan`] does, for a cgroup of our own, whose quota the headroom
     /// controller may write. None of its values is put back.
     pub fn plan_own(group: &CpuGroup, wanted: &Wanted) -> Result<Self> {
-        let (path, _) = group.quota_setting(&Bandwidth::unlimited().into());
+        let (path, _) = group.quota_setting(&CpuMax::unlimited());
         Self::plan(group, &Held::with_driven(path), wanted)
     }
 
@@ -271,17 +270,17 @@ impl Planner<'_> {
         if limit == Limit::None && !self.knows_bandwidth() {
             return Ok(());
         }
-        let now = Bandwidth::from(self.group.read_cpu_max()?);
+        let now = self.group.read_cpu_max()?;
         let found = self.first_bandwidth(&now);
-        let (quota_file, _) = self.group.quota_setting(&now.into());
+        let (quota_file, _) = self.group.quota_setting(&now);
         let has_headroom = limit == Limit::Headroom;
         let wanted = if has_headroom {
             let known = self.known.get(&quota_file);
             let is_driven = known.is_some_and(|file| file.driven);
-            let mut least = least_bandwidth();
-            if is_driven && now.quota.quota_ns.is_some() {
+            let mut least = least_max();
+            if is_driven && now.quota_usec.is_some() {
                 // The loop's last quota stands until the loop writes the next.
-                least.quota.quota_ns = now.quota.quota_ns;
+                least.quota_usec = now.quota_usec;
             }
             Some(least)
         } else {
@@ -291,11 +290,8 @@ impl Planner<'_> {
             self.unlimit(&now, &found);
             return Ok(());
         };
-        let old = self.group.cpu_max_settings(&found.into());
-        for ((path, old), (_, new)) in old
-            .into_iter()
-            .zip(self.group.cpu_max_settings(&wanted.into()))
-        {
+        let old = self.group.cpu_max_settings(&found);
+        for ((path, old), (_, new)) in old.into_iter().zip(self.group.cpu_max_settings(&wanted)) {
             match has_headroom && path == quota_file {
                 true => self.keep_driven(&path, &old),
                 false => self.keep(&path, &old, &new),
@@ -306,16 +302,16 @@ impl Planner<'_> {
     }
 
     /// Returns the bandwidth before any change of ours; `now`: the present one.
-    fn first_bandwidth(&self, now: &Bandwidth) -> Bandwidth {
-        let mut first = CpuMax::from(*now);
+    fn first_bandwidth(&self, now: &CpuMax) -> CpuMax {
+        let mut first = *now;
         for file in self.with_first_values() {
             first.take_text(name_of(file), &file.old);
         }
-        first.into()
+        first
     }
 
     fn knows_bandwidth(&self) -> bool {
-        let mut any = CpuMax::from(Bandwidth::unlimited());
+        let mut any = CpuMax::unlimited();
         let mut files = self.with_first_values();
         files.any(|file| any.take_text(name_of(file), &file.old))
     }
@@ -327,18 +323,17 @@ impl Planner<'_> {
     }
 
     /// Puts the original quota back, unless somebody else has written another.
-    fn unlimit(&mut self, now: &Bandwidth, found: &Bandwidth) {
-        let settings = self.group.cpu_max_settings(&CpuMax::from(*found));
+    fn unlimit(&mut self, now: &CpuMax, found: &CpuMax) {
+        let settings = self.group.cpu_max_settings(found);
         if !settings.iter().any(|(path, _)| self.is_theirs(path)) {
             self.bandwidth_steps(now, found);
         }
     }
 
-    fn bandwidth_steps(&mut self, now: &Bandwidth, wanted: &Bandwidth) {
+    fn bandwidth_steps(&mut self, now: &CpuMax, wanted: &CpuMax) {
         // Writing a quota refills it, so a value that is there already is not written.
-        let (now, wanted) = (CpuMax::from(*now), CpuMax::from(*wanted));
-        let mut there = self.group.cpu_max_settings(&now);
-        for (path, text) in self.group.cpu_max_steps(&now, &wanted) {
+        let mut there = self.group.cpu_max_settings(now);
+        for (path, text) in self.group.cpu_max_steps(now, wanted) {
             let present = there.iter_mut().find(|(file, _)| *file == path);
             // Each step writes to one of the files.
             let Some((_, present)) = present.filter(|(_, present)| *present != text) else {

@@ -1,12 +1,12 @@
 //! Checks of a cgroup's place in the tree: whether it can get the cpu controller without harm to
 //! those around it, and how much of a quota fits.
 
-use plimsoll_cgroupfs::{CgroupError, CpuGroup, Kind, Version, name};
+use plimsoll_cgroupfs::{CgroupError, CpuGroup, CpuMax, Kind, Version, name};
 
 use super::wanted::{Limit, Wanted};
 use crate::error::{EngineError, Result};
+use crate::knobs::Knobs;
 use crate::knobs::units::show_percent;
-use crate::knobs::{Bandwidth, Knobs};
 use crate::runtime::RuntimeFolder;
 
 /// Checks, without a change, that a foreign cgroup can have these knobs in its place.
@@ -160,15 +160,13 @@ pub(super) fn explained(group: &CpuGroup, knobs: &Knobs, error: EngineError) -> 
 /// Explains why v1 refuses a quota: the kernel takes no rate above that of a cgroup above, and none
 /// below that of a cgroup inside (`tg_cfs_schedulable_down` in kernel/sched/core.c). `None`: the
 /// quota fits, or there is none.
-/// `None`: the quota fits, or there is none.
 fn misfit(group: &CpuGroup, knobs: &Knobs) -> Option<EngineError> {
     if group.hierarchy().version() != Version::V1 {
         return None;
     }
-    let Limit::Bandwidth { quota, .. } = Wanted::on_one_cgroup(knobs, false).limit else {
+    let Limit::Bandwidth { max: wanted, .. } = Wanted::on_one_cgroup(knobs, false).limit else {
         return None;
     };
-    let wanted = Bandwidth { quota, burst_ns: 0 };
     let (knob, value) = match (knobs.quota, knobs.cap) {
         (Some(quota), _) => ("quota", quota.to_string()),
         (None, Some(cap)) => ("cap", cap.to_string()),
@@ -183,11 +181,10 @@ fn misfit(group: &CpuGroup, knobs: &Knobs) -> Option<EngineError> {
             .find(|(_, has)| is_above(has, &wanted))
     };
     let (other, has) = narrower.or_else(wider)?;
-    let rate_ppm = has.quota.quota_ns? / 1_000 * 1_000_000 / (has.quota.period_ns / 1_000).max(1);
     let reason = format!(
         "on cgroup v1 a cgroup may have no more than the one around it: {} has {}",
         name::shown(other.path()),
-        show_percent(rate_ppm / 1000 * 1000)
+        show_percent(has.rate_ppm()? / 1000 * 1000)
     );
     Some(EngineError::NotEnforceable {
         knob,
@@ -197,22 +194,17 @@ fn misfit(group: &CpuGroup, knobs: &Knobs) -> Option<EngineError> {
 }
 
 /// Returns a cgroup with its limit; unlimited if it cannot be read.
-fn limited(group: CpuGroup) -> (CpuGroup, Bandwidth) {
-    let unlimited = plimsoll_cgroupfs::CpuMax {
-        quota_usec: None,
-        period_usec: 100_000,
-        burst_usec: 0,
-    };
-    let max = group.read_cpu_max().unwrap_or(unlimited);
-    (group, max.into())
+fn limited(group: CpuGroup) -> (CpuGroup, CpuMax) {
+    let max = group.read_cpu_max();
+    (group, max.unwrap_or_else(|_| CpuMax::unlimited()))
 }
 
 /// Lists the outermost cgroups with limits inside of a cgroup.
-fn inside(group: &CpuGroup) -> Vec<(CpuGroup, Bandwidth)> {
+fn inside(group: &CpuGroup) -> Vec<(CpuGroup, CpuMax)> {
     let children = group.children().unwrap_or_default().into_iter();
     let limits = children
         .map(limited)
-        .map(|(child, has)| match has.quota.quota_ns {
+        .map(|(child, has)| match has.quota_usec {
             Some(_) => vec![(child, has)],
             None => inside(&child),
         });
@@ -220,10 +212,10 @@ fn inside(group: &CpuGroup) -> Vec<(CpuGroup, Bandwidth)> {
 }
 
 /// Returns whether one rate is above another; with an unlimited one on either side it is not.
-fn is_above(one: &Bandwidth, other: &Bandwidth) -> bool {
-    let (Some(one_ns), Some(other_ns)) = (one.quota.quota_ns, other.quota.quota_ns) else {
+fn is_above(one: &CpuMax, other: &CpuMax) -> bool {
+    let (Some(one_usec), Some(other_usec)) = (one.quota_usec, other.quota_usec) else {
         return false;
     };
-    let product = |quota_ns: u64, period_ns: u64| u128::from(quota_ns) * u128::from(period_ns);
-    product(one_ns, other.quota.period_ns) > product(other_ns, one.quota.period_ns)
+    let product = |quota_usec, period_usec| u128::from(quota_usec) * u128::from(period_usec);
+    product(one_usec, other.period_usec) > product(other_usec, one.period_usec)
 }

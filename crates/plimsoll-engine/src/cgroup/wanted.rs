@@ -1,7 +1,9 @@
 //! Desired values of one cgroup's kernel files, for own and foreign cgroups alike.
 
-use super::bandwidth::{cap_bandwidth, in_whole_usec};
-use crate::knobs::{Bandwidth, Class, Knobs, Quota};
+use plimsoll_cgroupfs::CpuMax;
+
+use super::bandwidth::cap_max;
+use crate::knobs::{Bandwidth, Class, Knobs};
 
 /// Values that one cgroup is to have. A value that is not asked for stays, or, if it is ours, is
 /// put back.
@@ -21,9 +23,9 @@ pub(super) enum Limit {
     #[default]
     None,
     Bandwidth {
-        quota: Quota,
-        /// Burst; `None`: the present one, as far as the kernel takes it beside the quota.
-        burst_ns: Option<u64>,
+        max: CpuMax,
+        /// The present burst stays, as far as the kernel takes it beside the quota.
+        keeps_burst: bool,
     },
     /// Quota that the headroom controller writes.
     Headroom,
@@ -36,10 +38,10 @@ impl Wanted {
         let is_batch = knobs.class.map(|class| class == Class::Batch);
         let limit = match (knobs.quota, knobs.cap) {
             (Some(quota), _) => Limit::Bandwidth {
-                quota,
-                burst_ns: knobs.burst.map(|burst| burst.burst_ns),
+                max: Bandwidth::of(quota, knobs.burst).into(),
+                keeps_burst: knobs.burst.is_none(),
             },
-            (None, Some(cap)) => cap_bandwidth(cap).into(),
+            (None, Some(cap)) => cap_max(cap).into(),
             (None, None) if yields => Limit::Headroom,
             (None, None) => Limit::None,
         };
@@ -52,11 +54,11 @@ impl Wanted {
     }
 }
 
-impl From<Bandwidth> for Limit {
-    fn from(bandwidth: Bandwidth) -> Self {
+impl From<CpuMax> for Limit {
+    fn from(max: CpuMax) -> Self {
         Self::Bandwidth {
-            quota: bandwidth.quota,
-            burst_ns: Some(bandwidth.burst_ns),
+            max,
+            keeps_burst: false,
         }
     }
 }
@@ -64,14 +66,17 @@ impl From<Bandwidth> for Limit {
 impl Limit {
     /// Returns the bandwidth to write where the first one was `old`; `None`: there is no fixed
     /// limit.
-    pub fn bandwidth(&self, old: &Bandwidth) -> Option<Bandwidth> {
-        let Self::Bandwidth { quota, burst_ns } = *self else {
+    pub fn bandwidth(&self, old: &CpuMax) -> Option<CpuMax> {
+        let Self::Bandwidth {
+            mut max,
+            keeps_burst,
+        } = *self
+        else {
             return None;
         };
-        let kept_ns = old.burst_ns.min(quota.quota_ns.unwrap_or(0));
-        Some(in_whole_usec(Bandwidth {
-            quota,
-            burst_ns: burst_ns.unwrap_or(kept_ns),
-        }))
+        if keeps_burst {
+            max.burst_usec = old.burst_usec.min(max.quota_usec.unwrap_or(0));
+        }
+        Some(max)
     }
 }

@@ -9,11 +9,11 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use plimsoll_cgroupfs::{CpuGroup, Version};
+use plimsoll_cgroupfs::{CpuGroup, CpuMax, Version};
 
 use super::soft_cap::SoftCapLoop;
 use crate::error::Result;
-use crate::knobs::{Bandwidth, HalfLife, SoftCap};
+use crate::knobs::{HalfLife, SoftCap};
 use crate::sample::{PerTaskSample, SoftCapSample};
 
 /// Interval of the search for new tasks.
@@ -43,7 +43,7 @@ struct Leaf {
 #[derive(Debug)]
 pub(crate) struct PerTaskCaps {
     group: CpuGroup,
-    hard: Option<Bandwidth>,
+    hard: Option<CpuMax>,
     soft: Option<(SoftCap, HalfLife)>,
     leaves: HashMap<i32, Leaf>,
     due: Instant,
@@ -55,7 +55,7 @@ impl PerTaskCaps {
     /// Creates the state without leaves. `hard`: bandwidth of each task's leaf.
     pub fn new(
         group: CpuGroup,
-        hard: Option<Bandwidth>,
+        hard: Option<CpuMax>,
         soft: Option<(SoftCap, HalfLife)>,
         now: Instant,
     ) -> Self {
@@ -127,7 +127,7 @@ impl PerTaskCaps {
             self.group.enable_children()?;
         }
         if let Some(hard) = &self.hard {
-            leaf.write_cpu_max(&(*hard).into())?;
+            leaf.write_cpu_max(hard)?;
         }
         let soft_cap = self
             .soft

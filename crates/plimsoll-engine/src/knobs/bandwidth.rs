@@ -219,7 +219,7 @@ impl fmt::Display for BandwidthSlice {
     }
 }
 
-/// Quota, period and burst together, as an enforcer takes them.
+/// Quota, period and burst together, as people and other programs give and take them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bandwidth {
     pub quota: Quota,
@@ -232,17 +232,6 @@ impl Bandwidth {
         Self {
             quota,
             burst_ns: burst.map_or(0, |b| b.burst_ns),
-        }
-    }
-
-    /// Returns an unlimited bandwidth, with the kernel's default period.
-    pub fn unlimited() -> Self {
-        Self {
-            quota: Quota {
-                quota_ns: None,
-                period_ns: core::PERIOD_DEFAULT_NS,
-            },
-            burst_ns: 0,
         }
     }
 

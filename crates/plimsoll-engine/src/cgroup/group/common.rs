@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use plimsoll_cgroupfs::{CpuGroup, Hierarchy, Version, WEIGHT_DEFAULT};
+use plimsoll_cgroupfs::{CpuGroup, CpuMax, Hierarchy, Version, WEIGHT_DEFAULT};
 
 use super::layout::{Layer, Layout};
 use super::loops::Loops;
-use crate::cgroup::bandwidth::{KERNEL_PERIOD_MAX_NS, fit_below};
+use crate::cgroup::bandwidth::{KERNEL_PERIOD_MAX_USEC, fit_below};
 use crate::control::headroom::{BatchGroup, HeadroomControl};
 use crate::error::Result;
 use crate::journal::KeptJournal;
-use crate::knobs::{Bandwidth, Class, Knobs, Quota};
+use crate::knobs::units::NSEC_PER_USEC;
+use crate::knobs::{Class, Knobs};
 use crate::runtime::RuntimeFolder;
 use crate::tasks;
 
@@ -129,21 +130,19 @@ impl Common {
 /// of the cgroups around it.
 fn quota_max_ns(group: &CpuGroup) -> u64 {
     let version = group.hierarchy().version();
-    let mut most = Bandwidth {
-        quota: Quota {
-            quota_ns: Some(plimsoll_policy::RUNTIME_MAX_NS),
-            period_ns: KERNEL_PERIOD_MAX_NS,
-        },
-        burst_ns: 0,
+    let runtime_max_usec = plimsoll_policy::RUNTIME_MAX_NS / NSEC_PER_USEC;
+    let mut most = CpuMax {
+        quota_usec: Some(runtime_max_usec),
+        period_usec: KERNEL_PERIOD_MAX_USEC,
+        burst_usec: 0,
     };
     let mut above = group.parent().filter(|_| version == Version::V1);
     while let Some(parent) = above {
         // The root has no quota to read.
         if let Ok(outer) = parent.read_cpu_max() {
-            most = fit_below(&outer.into(), most, version);
+            most = fit_below(&outer, most, version);
         }
         above = parent.parent();
     }
-    let quota_ns = most.quota.quota_ns;
-    quota_ns.unwrap_or(plimsoll_policy::RUNTIME_MAX_NS)
+    most.quota_usec.unwrap_or(runtime_max_usec) * NSEC_PER_USEC
 }

@@ -20,9 +20,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plimsoll_cgroupfs::{CpuGroup, Hierarchy, Version, WEIGHT_DEFAULT};
+use plimsoll_cgroupfs::{CpuGroup, CpuMax, Hierarchy, Version, WEIGHT_DEFAULT};
 
-use crate::cgroup::bandwidth::{cap_bandwidth, fit_below, in_whole_usec, least_bandwidth};
+use crate::cgroup::bandwidth::{cap_max, fit_below, least_max};
 use crate::cgroup::wanted::{Limit, Wanted};
 use crate::knobs::{Bandwidth, Class, Knobs};
 use crate::own_groups::{PARENT_BATCH, PARENT_NORMAL, PREFIX_SOFT};
@@ -186,9 +186,9 @@ impl Layout {
             .collect();
         wanted.push((self.top.clone(), top));
         let version = self.top.hierarchy().version();
-        let mut outer = Bandwidth::unlimited();
+        let mut outer = CpuMax::unlimited();
         for (layer, group) in &self.layers {
-            outer = fit_below(&outer, layer_bandwidth(*layer, knobs), version);
+            outer = fit_below(&outer, layer_max(*layer, knobs), version);
             let limit = match layer {
                 Layer::Headroom => Limit::Headroom,
                 Layer::Quota | Layer::Cap => outer.into(),
@@ -281,24 +281,20 @@ fn wanted_layers(knobs: &Knobs, yields: bool, version: Version) -> Vec<Layer> {
 
 /// Returns the rate of a limit in ppm of one CPU; the highest number for none.
 fn layer_rate_ppm(layer: Layer, knobs: &Knobs) -> u64 {
-    layer_bandwidth(layer, knobs)
-        .quota
-        .rate_ppm()
-        .unwrap_or(u64::MAX)
+    layer_max(layer, knobs).rate_ppm().unwrap_or(u64::MAX)
 }
 
 /// Returns the initial bandwidth of a limit's cgroup. Headroom begins with the least that the
 /// kernel takes: the controller raises it.
-pub(super) fn layer_bandwidth(layer: Layer, knobs: &Knobs) -> Bandwidth {
-    let wanted = match layer {
-        Layer::Quota => knobs.quota.map_or_else(Bandwidth::unlimited, |quota| {
+pub(super) fn layer_max(layer: Layer, knobs: &Knobs) -> CpuMax {
+    match layer {
+        Layer::Quota => knobs.quota.map_or_else(CpuMax::unlimited, |quota| {
             // Burst means nothing without a quota, and v1 would refuse it.
-            Bandwidth::of(quota, knobs.burst.filter(|_| quota.quota_ns.is_some()))
+            Bandwidth::of(quota, knobs.burst.filter(|_| quota.quota_ns.is_some())).into()
         }),
-        Layer::Cap => knobs.cap.map_or_else(Bandwidth::unlimited, cap_bandwidth),
-        Layer::Headroom => least_bandwidth(),
-    };
-    in_whole_usec(wanted)
+        Layer::Cap => knobs.cap.map_or_else(CpuMax::unlimited, cap_max),
+        Layer::Headroom => least_max(),
+    }
 }
 
 #[cfg(test)]
@@ -361,8 +357,8 @@ mod tests {
     #[test]
     fn limits_are_what_the_kernels_files_can_hold() {
         let third = knobs(r#"{"quota": "0.333333cpus"}"#);
-        let bandwidth = layer_bandwidth(Layer::Quota, &third);
-        assert_eq!(bandwidth.quota.quota_ns, Some(33_333_000));
+        let max = layer_max(Layer::Quota, &third);
+        assert_eq!(max.quota_usec, Some(33_333));
     }
 
     #[test]
@@ -394,7 +390,7 @@ mod tests {
         };
         assert_eq!((&**top, of_top.idle), ("plimsoll-soft-g", None));
         assert_eq!((of_top.weight, of_top.has_soft_cap), (Some(100), true));
-        assert_eq!(of_top.limit, cap_bandwidth("10%".parse().unwrap()).into());
+        assert_eq!(of_top.limit, cap_max("10%".parse().unwrap()).into());
 
         let limits = wanted(r#"{"quota": "2cpus"}"#, true);
         let of: Vec<_> = limits

@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use plimsoll_cgroupfs::os;
+use plimsoll_cgroupfs::{CpuMax, os};
 
-use super::layout::{Layer, Layout, layer_bandwidth};
-use crate::cgroup::bandwidth::{cap_bandwidth, fit_below};
+use super::layout::{Layer, Layout, layer_max};
+use crate::cgroup::bandwidth::{cap_max, fit_below};
 use crate::control::per_task::PerTaskCaps;
 use crate::control::soft_cap::SoftCapLoop;
 use crate::error::Result;
-use crate::knobs::{Bandwidth, HalfLife, Knobs, SoftCap};
+use crate::knobs::{HalfLife, Knobs, SoftCap};
 use crate::sample::{PerTaskSample, SoftCapSample};
 
 /// Loops of one group. Most groups have none.
@@ -109,18 +109,18 @@ fn per_task(layout: &Layout, knobs: &Knobs) -> Option<PerTaskCaps> {
         return None;
     }
     let version = layout.top.hierarchy().version();
-    let outer = outer_bandwidth(layout, knobs);
+    let outer = outer_max(layout, knobs);
     let hard = knobs
         .cap
-        .map(|cap| fit_below(&outer, cap_bandwidth(cap), version));
+        .map(|cap| fit_below(&outer, cap_max(cap), version));
     let half_life = knobs.half_life.unwrap_or_default();
     let soft = knobs.soft_cap.map(|cap| (cap, half_life));
     Some(PerTaskCaps::new(layout.leaf.clone(), hard, soft, os::now()))
 }
 
 /// Returns the bandwidth of the innermost limit outside the headroom's.
-fn outer_bandwidth(layout: &Layout, knobs: &Knobs) -> Bandwidth {
+fn outer_max(layout: &Layout, knobs: &Knobs) -> CpuMax {
     let mut layers = layout.layers.iter().rev().map(|(layer, _)| *layer);
     let outer = layers.find(|layer| *layer != Layer::Headroom);
-    outer.map_or_else(Bandwidth::unlimited, |layer| layer_bandwidth(layer, knobs))
+    outer.map_or_else(CpuMax::unlimited, |layer| layer_max(layer, knobs))
 }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use plimsoll_cgroupfs::os::{Access, File};
-use plimsoll_cgroupfs::{CpuGroup, Hierarchy, UsageCounter, Version};
+use plimsoll_cgroupfs::{CpuGroup, CpuMax, Hierarchy, UsageCounter, Version};
 use plimsoll_policy::sharing;
 
 use super::RETURN_INTERVALS;
 use super::activity::Activity;
-use crate::cgroup::bandwidth::{KERNEL_PERIOD_MAX_NS, KERNEL_QUOTA_MIN_NS};
+use crate::cgroup::bandwidth::{KERNEL_PERIOD_MAX_USEC, KERNEL_QUOTA_MIN_NS};
 use crate::error::{EngineError, Result};
-use crate::knobs::{Bandwidth, Quota};
+use crate::knobs::units::NSEC_PER_USEC;
 
 /// Largest debt of a group: more than a tick on each CPU.
 const DEBT_MAX_NS: u64 = 50_000_000;
@@ -219,7 +219,7 @@ impl ControlledGroup {
     /// # Errors
     /// When the kernel refuses it; the next attempt is made after [`REFUSED_INTERVAL`].
     pub fn write(&mut self, quota_ns: u64, keep_open: bool, now: Instant) -> Result<()> {
-        let (path, text) = self.group.quota_setting(&quota_of(quota_ns).into());
+        let (path, text) = self.group.quota_setting(&quota_of(quota_ns));
         let file = match self.quota_file.take() {
             Some(file) => file,
             None => self
@@ -252,10 +252,10 @@ fn is_within(then: Option<Instant>, time: Duration, now: Instant) -> bool {
     then.is_some_and(|then| now.saturating_duration_since(then) < time)
 }
 
-fn quota_of(quota_ns: u64) -> Bandwidth {
-    let quota = Quota {
-        quota_ns: Some(quota_ns),
-        period_ns: KERNEL_PERIOD_MAX_NS,
-    };
-    Bandwidth { quota, burst_ns: 0 }
+fn quota_of(quota_ns: u64) -> CpuMax {
+    CpuMax {
+        quota_usec: Some(quota_ns / NSEC_PER_USEC),
+        period_usec: KERNEL_PERIOD_MAX_USEC,
+        burst_usec: 0,
+    }
 }

@@ -11,16 +11,16 @@ use plimsoll_cgroupfs::{CpuGroup, CpuStat, Version, name, os};
 
 use self::members::Before;
 use super::common::{Common, Context, OnMade};
-use super::layout::{Layer, Layout, layer_bandwidth};
+use super::layout::{Layer, Layout, layer_max};
 use crate::cgroup::audit::external_changes;
-use crate::cgroup::bandwidth::least_bandwidth;
+use crate::cgroup::bandwidth::least_max;
 use crate::cgroup::change::Change;
 use crate::cgroup::place::{check_empty, check_enabling, enable_for_children, explained};
 use crate::control::per_task;
 use crate::error::{EngineError, Result};
 use crate::group_policy::GroupPolicy;
 use crate::journal::{Entry, OwnRestore};
-use crate::knobs::{Bandwidth, Knobs};
+use crate::knobs::Knobs;
 use crate::tasks::{self, TaskId};
 use crate::undo::{self, UndoReport};
 
@@ -431,11 +431,11 @@ fn lower_inner_limits(layout: &Layout, knobs: &Knobs) -> Result<()> {
     }
     let mut same = true;
     for (layer, group) in &layout.layers[..inside.len()] {
-        same &= Bandwidth::from(group.read_cpu_max()?) == layer_bandwidth(*layer, knobs);
+        same &= group.read_cpu_max()? == layer_max(*layer, knobs);
     }
     if !same {
         for (_, group) in inside.iter().rev() {
-            group.write_cpu_max(&least_bandwidth().into())?;
+            group.write_cpu_max(&least_max())?;
         }
     }
     Ok(())
