@@ -1,6 +1,6 @@
 //! Groups of commands and of single processes, as clients requested them.
 
-use plimsoll_engine::group_policy::Selector;
+use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::tasks::TaskId;
 use serde::{Deserialize, Serialize};
@@ -68,16 +68,19 @@ impl Command {
 
     pub fn desired(&self, name: &str) -> Desired {
         Desired {
+            policy: GroupPolicy {
+                name: name.to_owned(),
+                selector: Selector::Process(TaskId {
+                    tid: self.pid,
+                    start_time: self.start_time,
+                }),
+                subject: self.subject.clone(),
+                knobs: self.knobs.clone(),
+                is_scheduled: self.is_scheduled,
+            },
             group: name.to_owned(),
             origin: Origin::CommandLine,
-            selector: Selector::Process(TaskId {
-                tid: self.pid,
-                start_time: self.start_time,
-            }),
-            knobs: self.knobs.clone(),
-            subject: self.subject.clone(),
             best_effort: self.best_effort,
-            is_scheduled: self.is_scheduled,
             overlap: None,
         }
     }

@@ -1,57 +1,35 @@
 //! Decision of reconcile about one group, from its desired and its applied state alone.
 
 use plimsoll_engine::action::Action;
+use plimsoll_engine::group_policy::GroupPolicy;
 use plimsoll_engine::knobs::Knobs;
-use plimsoll_engine::{EngineError, Result};
 
 use super::desired;
-use super::parts::{Entry, Planned};
+use super::parts::Entry;
 
-#[derive(Debug)]
-pub(super) enum Decision {
-    /// The enforcer is to make this change.
-    Act {
-        action: Action,
-        /// Loss of the desired state.
-        loss: Option<String>,
-    },
-    /// The desired state is in force.
-    InForce { knobs: Knobs, loss: Option<String> },
-    /// The desired state cannot be enforced; the applied one stays.
-    Refuse(EngineError),
-}
-
-/// Decides about the group `name`. `planned`: the plan of its desired state; `None`: no state is
-/// desired.
+/// Decides on the change that the group `name` needs. `knobs`: those of its desired state that can
+/// be enforced; `None`: no state is desired.
 pub(super) fn decide(
     name: &str,
     entry: &Entry,
-    planned: Option<Result<Planned>>,
+    knobs: Option<Knobs>,
     burst_enabled: bool,
-) -> Decision {
-    let (Some(desired), Some(planned)) = (&entry.desired, planned) else {
-        return Decision::Act {
-            action: Action::Remove(name.to_owned()),
-            loss: None,
-        };
-    };
-    let Planned { knobs, loss, .. } = match planned {
-        Ok(planned) => planned,
-        Err(error) => return Decision::Refuse(error),
+) -> Option<Action> {
+    let (Some(desired), Some(knobs)) = (&entry.desired, knobs) else {
+        return Some(Action::Remove(name.to_owned()));
     };
     let knobs = desired::with_burst(knobs, burst_enabled);
-    if entry.applied.as_ref() == Some(&knobs) && !entry.is_doubtful {
-        return Decision::InForce { knobs, loss };
-    }
-    let action = Action::Put(desired.policy(name, knobs));
-    Decision::Act { action, loss }
+    let is_in_force = entry.applied.as_ref() == Some(&knobs) && !entry.is_doubtful;
+    (!is_in_force).then(|| {
+        Action::Put(GroupPolicy {
+            knobs,
+            ..desired.policy.clone()
+        })
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_engine::host::Capabilities;
-    use plimsoll_engine::plan::Plan;
-
     use super::super::desired::Desired;
     use super::super::parts::GroupTable;
     use super::*;
@@ -70,22 +48,9 @@ mod tests {
     /// The knobs that the enforcer is to put into force; `None`: it is to do nothing.
     fn put(table: &GroupTable, burst_enabled: bool) -> Option<Knobs> {
         let entry = table.get("/g").unwrap();
-        let planned = entry.desired.as_ref().map(|desired| {
-            let knobs = desired.knobs.clone();
-            let host = Capabilities::of_a_stock_kernel();
-            let plan = Plan::new("g", &knobs, &host, false)?;
-            Ok(Planned {
-                knobs,
-                plan,
-                loss: None,
-            })
-        });
-        match decide("/g", entry, planned, burst_enabled) {
-            Decision::Act {
-                action: Action::Put(group),
-                ..
-            } => Some(group.knobs),
-            Decision::InForce { .. } => None,
+        let desired = entry.desired.as_ref().map(|it| it.knobs().clone());
+        match decide("/g", entry, desired, burst_enabled)? {
+            Action::Put(group) => Some(group.knobs),
             other => panic!("{other:?}"),
         }
     }
@@ -103,14 +68,10 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_is_refused_stays_and_one_that_is_not_desired_is_removed() {
+    fn a_group_that_is_not_desired_is_removed() {
         let mut table = table(r#"{"class": "batch"}"#);
-        let refused = EngineError::BadName { name: "g".into() };
-        let decided = decide("/g", table.get("/g").unwrap(), Some(Err(refused)), true);
-        assert!(matches!(decided, Decision::Refuse(_)));
         table.set_desired("/g", None);
         let decided = decide("/g", table.get("/g").unwrap(), None, true);
-        let removed = |action: &Action| *action == Action::Remove("/g".into());
-        assert!(matches!(decided, Decision::Act { action, .. } if removed(&action)));
+        assert_eq!(decided, Some(Action::Remove("/g".into())));
     }
 }

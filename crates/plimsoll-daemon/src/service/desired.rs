@@ -10,39 +10,38 @@ use crate::state::Origin;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Desired {
+    /// The policy, with knobs merged from file and command line.
+    pub policy: GroupPolicy,
     /// The group of the file that it belongs to, or its own name.
     pub group: String,
     pub origin: Origin,
-    pub selector: Selector,
-    /// Merged from file and command line.
-    pub knobs: Knobs,
-    /// The command, for people.
-    pub subject: String,
     /// Go on without knobs that cannot be enforced.
     pub best_effort: bool,
-    /// The BPF scheduler enforces its knobs; else stock knobs do.
-    pub is_scheduled: bool,
     /// The next group of the file that matches the cgroup.
     pub overlap: Option<String>,
 }
 
 impl Desired {
-    /// A foreign cgroup, or the cgroups of a group of the file, before the knobs of clients.
-    pub fn foreign(group: &str, knobs: Knobs, is_scheduled: bool) -> Self {
+    /// A foreign cgroup that belongs to a group of the file, or is its own, before the knobs of
+    /// clients.
+    pub fn foreign(path: &str, group: &str, knobs: Knobs, is_scheduled: bool) -> Self {
         Self {
+            policy: GroupPolicy {
+                name: path.to_owned(),
+                selector: Selector::Cgroup(path_of(path.trim_start_matches('/'))),
+                subject: String::new(),
+                knobs,
+                is_scheduled,
+            },
             group: group.to_owned(),
             origin: Origin::File,
-            selector: Selector::Cgroup(path_of(group.trim_start_matches('/'))),
-            knobs,
-            subject: String::new(),
             best_effort: false,
-            is_scheduled,
             overlap: None,
         }
     }
 
     pub fn enforcer(&self) -> EnforcerKind {
-        if self.is_scheduled {
+        if self.policy.is_scheduled {
             EnforcerKind::SchedExt
         } else {
             EnforcerKind::Cgroup
@@ -50,22 +49,15 @@ impl Desired {
     }
 
     pub fn is_foreign(&self) -> bool {
-        self.selector.is_foreign()
+        self.policy.selector.is_foreign()
     }
 
-    /// The policy of this group, with those of its knobs that can be enforced.
-    pub fn policy(&self, name: &str, knobs: Knobs) -> GroupPolicy {
-        GroupPolicy {
-            name: name.to_owned(),
-            selector: self.selector.clone(),
-            subject: self.subject.clone(),
-            knobs,
-            is_scheduled: self.is_scheduled,
-        }
+    pub fn knobs(&self) -> &Knobs {
+        &self.policy.knobs
     }
 
     pub fn is_batch(&self) -> bool {
-        self.knobs.class == Some(Class::Batch)
+        self.knobs().class == Some(Class::Batch)
     }
 
     /// A note on two groups of the file that match the same cgroup, which is rarely intended.
@@ -79,7 +71,7 @@ impl Desired {
 
 /// Merges the headroom demands of all groups, of any class.
 pub(super) fn demand<'a>(desired_states: impl Iterator<Item = &'a Desired>) -> Demand {
-    desired_states.map(|desired| &desired.knobs).collect()
+    desired_states.map(Desired::knobs).collect()
 }
 
 /// The machine's policy. Without batch work it demands no headroom: there is nothing to limit.
@@ -108,10 +100,7 @@ pub(super) fn with_burst(mut knobs: Knobs, enabled: bool) -> Knobs {
 impl Desired {
     /// A group of the file, with the cgroup `g`.
     pub fn of_cgroup(group: &str, json: &str) -> Self {
-        Self {
-            selector: Selector::Cgroup("g".into()),
-            ..Self::foreign(group, serde_json::from_str(json).unwrap(), false)
-        }
+        Self::foreign("/g", group, serde_json::from_str(json).unwrap(), false)
     }
 }
 

@@ -7,7 +7,7 @@ use plimsoll_engine::undo::UndoReport;
 use plimsoll_engine::{EngineError, Result};
 
 use super::Service;
-use super::decision::{Decision, decide};
+use super::decision::decide;
 use super::desired::{self, Desired};
 use super::members::members_of_groups;
 
@@ -82,13 +82,11 @@ impl Service {
         let (mut removals, mut puts) = (Vec::new(), Vec::new());
         for name in names {
             match self.decide(name) {
-                None => (),
-                Some(Decision::InForce { knobs, loss }) => self.table.applied(name, knobs, loss),
-                Some(Decision::Refuse(error)) => self.note_failure(name, &error),
-                Some(Decision::Act { action, loss }) => match action {
-                    Action::Put(_) => puts.push((action, loss)),
-                    _ => removals.push((action, loss)),
-                },
+                Ok((Some(put @ Action::Put(_)), loss)) => puts.push((put, loss)),
+                Ok((Some(removal), loss)) => removals.push((removal, loss)),
+                Ok((None, loss)) => self.table.in_force(name, loss),
+                // The desired state cannot be enforced; the applied one stays.
+                Err(error) => self.note_failure(name, &error),
             }
         }
         // First the removals: a cgroup can have a limit only within those around it.
@@ -108,15 +106,20 @@ impl Service {
         }
     }
 
-    /// `None`: there is no such group.
-    fn decide(&self, name: &str) -> Option<Decision> {
-        let entry = self.table.get(name)?;
+    /// Returns the change that a group needs, if any, and the loss of its desired state.
+    ///
+    /// # Errors
+    /// When this host cannot enforce the desired state.
+    fn decide(&self, name: &str) -> Result<(Option<Action>, Option<String>)> {
+        let Some(entry) = self.table.get(name) else {
+            return Ok((None, None));
+        };
         let (planner, demand) = (&self.enforcement.planner, self.table.demand());
-        let planned = entry
-            .desired
-            .as_ref()
-            .map(|it| planner.plan(name, it, demand));
-        Some(decide(name, entry, planned, self.burst_enabled()))
+        let planned = entry.desired.as_ref().map(|it| planner.plan(it, demand));
+        let planned = planned.transpose()?.map(|it| (it.knobs, it.loss));
+        let (knobs, loss) = planned.unzip();
+        let action = decide(name, entry, knobs, self.burst_enabled());
+        Ok((action, loss.flatten()))
     }
 
     /// Notes a success, and moves the group's noted processes into it. If that fails, the group is

@@ -42,7 +42,7 @@ pub fn check(
     };
     let planner = Planner::new(hierarchy, kind, is_scheduled);
     config.rules.into_iter().try_for_each(|rule| {
-        let desired = Desired::foreign(&rule.name, rule.knobs.clone(), is_scheduled);
+        let desired = Desired::foreign(&rule.name, &rule.name, rule.knobs.clone(), is_scheduled);
         check_group(&planner, &desired)
     })
 }
@@ -129,7 +129,7 @@ impl Service {
                     rule.name
                 ));
             }
-            let desired = self.desired_of_rule(rule);
+            let desired = self.desired_of_rule(&rule.name, rule);
             check_group(&self.enforcement.planner, &desired)
                 .map_err(|error| format!("{file}: {error}"))?;
         }

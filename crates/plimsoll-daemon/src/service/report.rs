@@ -134,13 +134,13 @@ impl Service {
             }
             sample
         });
-        let plan = details.then(|| self.plan_of(name, desired)).flatten();
+        let plan = details.then(|| self.plan_of(desired)).flatten();
         Some(Group {
             name: name.to_owned(),
             group: desired.group.clone(),
             origin: desired.origin,
             cgroup,
-            subject: desired.subject.clone(),
+            subject: desired.policy.subject.clone(),
             knobs: self.shown_knobs(desired, entry.applied.as_ref()),
             enforcer: desired.enforcer(),
             plan,
@@ -153,7 +153,7 @@ impl Service {
 
     fn shown_knobs(&self, desired: &Desired, applied: Option<&Knobs>) -> Knobs {
         let Some(applied) = applied else {
-            return desired.knobs.clone();
+            return desired.knobs().clone();
         };
         let demand = self.table.demand();
         let mut knobs = match desired.is_batch() {
@@ -162,7 +162,7 @@ impl Service {
         };
         if !self.burst_enabled() {
             // The burst is desired still, though none is applied.
-            knobs.burst = desired.knobs.burst;
+            knobs.burst = desired.knobs().burst;
         }
         knobs
     }
@@ -176,7 +176,7 @@ impl Service {
         }
     }
 
-    fn plan_of(&self, name: &str, desired: &Desired) -> Option<Vec<PlanItem>> {
+    fn plan_of(&self, desired: &Desired) -> Option<Vec<PlanItem>> {
         let desired = Desired {
             best_effort: true,
             ..desired.clone()
@@ -184,7 +184,7 @@ impl Service {
         let planned = self
             .enforcement
             .planner
-            .plan(name, &desired, self.table.demand())
+            .plan(&desired, self.table.demand())
             .ok()?;
         Some(planned.plan.items)
     }

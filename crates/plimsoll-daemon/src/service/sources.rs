@@ -2,8 +2,6 @@
 
 use std::path::Path;
 
-use plimsoll_cgroupfs::name::path_of;
-use plimsoll_engine::group_policy::Selector;
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::own_groups;
 
@@ -44,32 +42,32 @@ impl Service {
         let mut desired = match (matched, own) {
             (Some(matched), _) => Desired {
                 overlap: matched.overlap.map(|rule| rule.name.clone()),
-                selector: Selector::Cgroup(path_of(path.trim_start_matches('/'))),
-                ..self.desired_of_rule(matched.rule)
+                ..self.desired_of_rule(path, matched.rule)
             },
-            (None, Some(_)) => self.desired_foreign(path, Knobs::default()),
+            (None, Some(_)) => self.desired_foreign(path, path, Knobs::default()),
             (None, None) => return None,
         };
         if let Some(set) = own {
-            desired.knobs = desired.knobs.overlaid(&set.knobs);
+            let policy = &mut desired.policy;
+            policy.knobs = policy.knobs.overlaid(&set.knobs);
+            policy.is_scheduled = self.enforcement.planner.schedules(set.is_scheduled);
             desired.best_effort |= set.best_effort;
-            desired.is_scheduled = self.enforcement.planner.schedules(set.is_scheduled);
             desired.origin = Origin::CommandLine;
         }
         Some(desired)
     }
 
-    /// The desired state of a foreign cgroup, or of the cgroups of a group of the file, before the
-    /// knobs of clients.
-    fn desired_foreign(&self, group: &str, knobs: Knobs) -> Desired {
-        Desired::foreign(group, knobs, self.enforcement.planner.is_scheduled())
+    /// The desired state of a foreign cgroup before the knobs of clients.
+    fn desired_foreign(&self, path: &str, group: &str, knobs: Knobs) -> Desired {
+        Desired::foreign(path, group, knobs, self.enforcement.planner.is_scheduled())
     }
 
-    /// The desired state of a group of the file, with the knobs that were `set` for it.
-    pub(super) fn desired_of_rule(&self, rule: &Rule) -> Desired {
-        let mut desired = self.desired_foreign(&rule.name, rule.knobs.clone());
+    /// The desired state of a cgroup of a group of the file, with the knobs that were `set` for that
+    /// group.
+    pub(super) fn desired_of_rule(&self, path: &str, rule: &Rule) -> Desired {
+        let mut desired = self.desired_foreign(path, &rule.name, rule.knobs.clone());
         if let Some(set) = self.requests.override_of(&rule.name) {
-            desired.knobs = desired.knobs.overlaid(&set.knobs);
+            desired.policy.knobs = desired.knobs().overlaid(&set.knobs);
             desired.best_effort = set.best_effort;
             desired.origin = Origin::CommandLine;
         }
@@ -77,10 +75,10 @@ impl Service {
     }
 
     pub(super) fn desired_of_command(&self, name: &str, command: &Command) -> Desired {
-        Desired {
-            is_scheduled: self.enforcement.planner.schedules(command.is_scheduled),
-            ..command.desired(name)
-        }
+        let mut desired = command.desired(name);
+        let is_scheduled = &mut desired.policy.is_scheduled;
+        *is_scheduled = self.enforcement.planner.schedules(*is_scheduled);
+        desired
     }
 
     /// Updates the desired state of the groups of all commands.

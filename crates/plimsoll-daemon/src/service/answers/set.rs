@@ -139,7 +139,7 @@ impl Service {
     fn desired_of(&self, found: &Found) -> Option<Desired> {
         match found {
             Found::Cgroup(path) => self.desired_of_cgroup(path),
-            Found::Rule(name) => Some(self.desired_of_rule(self.file.rule(name)?)),
+            Found::Rule(name) => Some(self.desired_of_rule(name, self.file.rule(name)?)),
             _ => None,
         }
     }

@@ -61,11 +61,10 @@ impl Service {
             group.lacks_guard = self.fair.guard.is_lacking(may_attach);
         }
         let problems = groups.iter().filter_map(|group| group.problem.clone());
-        let (planner, demand) = (&self.enforcement.planner, self.table.demand());
-        let planned = names.iter().filter_map(|name| {
-            let desired = self.table.desired(name)?;
-            planner.plan(name, desired, demand).ok()
-        });
+        let desired_states = names.iter().filter_map(|name| self.table.desired(name));
+        let demand = self.table.demand();
+        let planned =
+            desired_states.filter_map(|it| self.enforcement.planner.plan(it, demand).ok());
         let mut warnings: Vec<String> = planned.flat_map(|planned| planned.plan.warnings).collect();
         warnings.extend(problems);
         let real_time = groups.iter().filter_map(|group| {
@@ -85,16 +84,16 @@ impl Service {
     pub(super) fn planned(&self, name: &str, desired: &Desired) -> Result<Answer, Refused> {
         let mut demand = self.table.demand();
         // The group is not among those that are merged.
-        demand.add(desired.knobs.headroom, desired.knobs.tolerance);
+        demand.add(desired.knobs().headroom, desired.knobs().tolerance);
         let planned = self
             .enforcement
             .planner
-            .plan(name, desired, demand)
+            .plan(desired, demand)
             .map_err(one_line)?;
         if desired.is_foreign() {
             let group = CpuGroup::at(&self.hierarchy, path_of(name.trim_start_matches('/')));
             let mut stock = planned.knobs.clone();
-            if desired.is_scheduled {
+            if desired.policy.is_scheduled {
                 // The scheduler's limits are in no file.
                 (stock.quota, stock.cap) = (None, None);
             }
@@ -108,7 +107,7 @@ impl Service {
             name: name.to_owned(),
             group: desired.group.clone(),
             origin: Origin::CommandLine,
-            subject: desired.subject.clone(),
+            subject: desired.policy.subject.clone(),
             knobs: in_force,
             enforcer: desired.enforcer(),
             plan: Some(planned.plan.items),

@@ -254,10 +254,18 @@ impl GroupTable {
         self.retries.values().min().copied()
     }
 
-    /// Notes a success. `loss`: the part of the desired state that cannot be enforced.
+    /// Notes a success, as [`Self::in_force`] does.
     pub fn applied(&mut self, name: &str, knobs: Knobs, loss: Option<String>) {
         if let Some(entry) = self.entries.get_mut(name) {
             entry.applied = Some(knobs);
+        }
+        self.in_force(name, loss);
+    }
+
+    /// Notes that the applied state is the desired one. `loss`: the part of the desired state that
+    /// cannot be enforced.
+    pub fn in_force(&mut self, name: &str, loss: Option<String>) {
+        if let Some(entry) = self.entries.get_mut(name) {
             entry.problem = loss;
             entry.is_doubtful = false;
             entry.has_external = false;

@@ -36,7 +36,7 @@ pub(super) use group_table::{Entry, GroupTable};
 pub(super) use guard::GuardSwitch;
 pub(super) use lifetime::Lifetime;
 pub(super) use notices::Notices;
-pub(super) use planner::{Planned, Planner};
+pub(super) use planner::Planner;
 pub(super) use requests::Requests;
 pub use requests::forget;
 pub(super) use tuning::TuningSwitch;

@@ -68,21 +68,26 @@ impl Planner {
     ///
     /// # Errors
     /// Names the first knob that cannot be used or enforced.
-    pub fn plan(&self, name: &str, desired: &Desired, demand: Demand) -> Result<Planned> {
-        desired.knobs.check()?;
-        let in_force = self.in_force(desired, &desired.knobs, demand);
+    pub fn plan(&self, desired: &Desired, demand: Demand) -> Result<Planned> {
+        desired.knobs().check()?;
+        let in_force = self.in_force(desired, desired.knobs(), demand);
         let host = Capabilities {
             nr_cpus: self.nr_cpus(),
             ..self.host.clone()
         };
-        let plan = Plan::new(name, &in_force, &host, desired.is_scheduled)?;
+        let plan = Plan::new(
+            &desired.policy.name,
+            &in_force,
+            &host,
+            desired.policy.is_scheduled,
+        )?;
         let checked = plan.check(desired.best_effort);
         checked.map_err(|error| match desired.origin {
             Origin::CommandLine => error.with_flag(),
             Origin::File => error,
         })?;
-        let knobs = plan.enforceable(&desired.knobs);
-        if desired.is_foreign() && !desired.is_scheduled {
+        let knobs = plan.enforceable(desired.knobs());
+        if desired.is_foreign() && !desired.policy.is_scheduled {
             check_one_cgroup(&knobs)?;
         }
         let loss = self.cannot_yield(desired).and_then(|why| {
@@ -97,8 +102,8 @@ impl Planner {
     /// # Errors
     /// Names the first knob that cannot be used or enforced.
     pub fn check(&self, desired: &Desired) -> Result<()> {
-        let own = [&desired.knobs].into_iter().collect();
-        self.plan(&desired.group, desired, own).map(drop)
+        let own = [desired.knobs()].into_iter().collect();
+        self.plan(desired, own).map(drop)
     }
 
     /// Returns the knobs of a group with the headroom that the machine demands of it: a batch group
@@ -120,8 +125,8 @@ impl Planner {
     pub fn yields(&self, desired: &Desired) -> bool {
         let is_foreign = desired.is_foreign();
         yields(
-            &desired.knobs,
-            desired.is_scheduled,
+            desired.knobs(),
+            desired.policy.is_scheduled,
             is_foreign,
             self.host.cgroup,
         )
@@ -131,11 +136,11 @@ impl Planner {
     /// group from running. The plan refuses a headroom of its own that the kernel could not have.
     fn cannot_yield(&self, desired: &Desired) -> Option<&'static str> {
         let is_foreign = desired.is_foreign();
-        let is_own = !is_foreign && desired.knobs.headroom.is_some();
-        if !desired.is_batch() || desired.is_scheduled || is_own {
+        let is_own = !is_foreign && desired.knobs().headroom.is_some();
+        if !desired.is_batch() || desired.policy.is_scheduled || is_own {
             return None;
         }
-        cannot_yield(&desired.knobs, is_foreign, self.host.cgroup)
+        cannot_yield(desired.knobs(), is_foreign, self.host.cgroup)
     }
 }
 
@@ -166,19 +171,19 @@ mod tests {
             (r#"{"headroom": "30%"}"#, None),
         ] {
             let desired = desired(json);
-            let demand = [&demanding, &desired.knobs].into_iter().collect();
-            let planned = planner.plan("g", &desired, demand).unwrap();
-            assert_eq!(planned.knobs, desired.knobs, "applied: {json}");
+            let demand = [&demanding, desired.knobs()].into_iter().collect();
+            let planned = planner.plan(&desired, demand).unwrap();
+            assert_eq!(&planned.knobs, desired.knobs(), "applied: {json}");
             let shown = planner.in_force(&desired, &planned.knobs, demand).headroom;
             let expected = in_force.map(|text| text.parse().unwrap());
             assert_eq!(shown, expected, "{json}");
             assert_eq!(planned.loss.is_some(), json.contains("quota"), "{json}");
-            let own = [&desired.knobs].into_iter().collect();
-            let alone = planner.plan("g", &desired, own).unwrap();
+            let own = [desired.knobs()].into_iter().collect();
+            let alone = planner.plan(&desired, own).unwrap();
             let is_lost = json.contains("quota") && json.contains("headroom");
             assert_eq!(alone.loss.is_some(), is_lost, "{json}");
         }
         let tolerant = desired(r#"{"class": "batch", "quota": "1cpus", "tolerance": "0"}"#);
-        assert!(planner.plan("g", &tolerant, Demand::default()).is_err());
+        assert!(planner.plan(&tolerant, Demand::default()).is_err());
     }
 }
