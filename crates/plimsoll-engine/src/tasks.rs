@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_cgroupfs::{name::printable, read_text};
 use procfs::ProcError;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{EngineError, Result};
 
@@ -193,8 +194,9 @@ pub fn nr_real_time(tids: &[i32]) -> u64 {
 }
 
 /// Identity of a task, which distinguishes it from a later one of the same number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TaskId {
+    #[serde(rename = "pid")]
     pub tid: i32,
     /// Start time, in clock ticks since boot.
     pub start_time: u64,
@@ -204,8 +206,16 @@ impl TaskId {
     /// Returns the task that has this number now. `None`: there is none, or its start time is
     /// unknown.
     pub fn of(tid: i32) -> Option<Self> {
-        let start_time = start_time(tid)?;
-        Some(Self { tid, start_time })
+        Self::find(tid).ok()
+    }
+
+    /// Returns the task that has this number now.
+    ///
+    /// # Errors
+    /// [`EngineError::NoTarget`] when there is none; any other when its start time cannot be read.
+    pub fn find(tid: i32) -> Result<Self> {
+        let start_time = find_start_time(tid)?;
+        Ok(Self { tid, start_time })
     }
 
     /// Returns whether the task still exists; `true` also where that is unknown, because nothing is
@@ -222,8 +232,8 @@ impl TaskId {
 /// Returns a task and its nice level. `None`: the task is gone.
 pub fn with_nice(tid: i32) -> Result<Option<(TaskId, i32)>> {
     let read = || {
-        let start_time = find_start_time(tid)?;
-        Ok((TaskId { tid, start_time }, nice(tid)?))
+        let task = TaskId::find(tid)?;
+        Ok((task, nice(tid)?))
     };
     match read() {
         Err(EngineError::NoTarget { .. }) => Ok(None),

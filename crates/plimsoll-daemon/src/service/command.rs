@@ -6,16 +6,14 @@ use plimsoll_engine::tasks::TaskId;
 use serde::{Deserialize, Serialize};
 
 use super::desired::Desired;
-use super::members::lives;
 use crate::state::Origin;
 
 /// Group of a command or of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Command {
     /// The first process.
-    pub pid: i32,
-    /// Start time of the first process, which tells it from a later one with the same pid.
-    pub start_time: u64,
+    #[serde(flatten)]
+    pub first: TaskId,
     /// Command line, for people.
     pub subject: String,
     pub knobs: Knobs,
@@ -29,40 +27,28 @@ pub(super) struct Command {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub renamed_from: Option<String>,
     /// Processes to be moved into the group when it is made: its members when the last owner
-    /// stopped, with their start times.
+    /// stopped.
     #[serde(default)]
-    pub members: Vec<(i32, u64)>,
+    pub members: Vec<TaskId>,
 }
 
 impl Command {
-    /// Returns whether the first process still runs, and its pid was not reused.
-    pub fn lives(&self) -> bool {
-        lives(self.first())
-    }
-
-    /// The first process, with its start time.
-    pub fn first(&self) -> (i32, u64) {
-        (self.pid, self.start_time)
-    }
-
     /// Notes more processes, and forgets those that have ended.
-    pub fn note_members(&mut self, mut more: Vec<(i32, u64)>) {
+    pub fn note_members(&mut self, mut more: Vec<TaskId>) {
         self.members.append(&mut more);
         self.members.sort_unstable();
         self.members.dedup();
-        self.members.retain(|member| lives(*member));
+        self.members.retain(|member| member.exists());
     }
 
     /// Whether a running process is to be moved into the group.
     pub fn awaits_members(&self) -> bool {
-        self.members.iter().any(|member| lives(*member))
+        self.members.iter().any(|member| member.exists())
     }
 
     /// Has a process take the part of the first one. Returns whether there is one.
-    pub fn begin_with(&mut self, process: Option<(i32, u64)>) -> bool {
-        if let Some((pid, start_time)) = process {
-            (self.pid, self.start_time) = (pid, start_time);
-        }
+    pub fn begin_with(&mut self, process: Option<TaskId>) -> bool {
+        self.first = process.unwrap_or(self.first);
         process.is_some()
     }
 
@@ -70,10 +56,7 @@ impl Command {
         Desired {
             policy: GroupPolicy {
                 name: name.to_owned(),
-                selector: Selector::Process(TaskId {
-                    tid: self.pid,
-                    start_time: self.start_time,
-                }),
+                selector: Selector::Process(self.first),
                 subject: self.subject.clone(),
                 knobs: self.knobs.clone(),
                 is_scheduled: self.is_scheduled,

@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 
 use plimsoll_cgroupfs::{name, os};
+use plimsoll_engine::Result;
 use plimsoll_engine::own_groups;
-use plimsoll_engine::{Result, tasks};
+use plimsoll_engine::tasks::{self, TaskId};
 
 use super::Service;
 use super::command::Command;
-use super::members::{Members, cgroup_of, descendants, is_this_process, lives, members_of_groups};
+use super::members::{Members, cgroup_of, descendants, is_this_process, members_of_groups};
 
 /// Rounds in which the descendants of a process are looked for. What is forked in a group stays
 /// there, so that each round finds less, unless something forks that cannot be moved.
@@ -54,8 +55,9 @@ impl Service {
             // of, does not count.
             let is_waiting = entry.applied.is_none();
             let command = self.requests.command(&name);
-            let is_awaited = command
-                .is_some_and(|command| command.awaits_members() || is_waiting && command.lives());
+            let is_awaited = command.is_some_and(|command| {
+                command.awaits_members() || is_waiting && command.first.exists()
+            });
             let is_populated = is_awaited || self.is_populated(&name);
             if self.requests.has_ended(&name, is_populated, now) {
                 self.end_command(&name);
@@ -100,19 +102,17 @@ impl Service {
     /// The first failure.
     pub(super) fn take_back_members(&mut self, name: &str) -> Result<()> {
         let members = self.requests.take_members(name);
-        let members = members.into_iter().filter(|member| lives(*member));
-        let mut ahead: VecDeque<i32> = members.map(|(pid, _)| pid).collect();
+        let members = members.into_iter().filter(|member| member.exists());
+        let mut ahead: VecDeque<i32> = members.map(|member| member.tid).collect();
         let (mut result, mut seen) = (Ok(()), BTreeSet::new());
         while let Some(pid) = ahead.pop_front() {
             if is_this_process(pid) || !seen.insert(pid) {
                 continue;
             }
             if let Err(error) = self.take_in(name, pid) {
-                let start_time = tasks::start_time(pid);
-                let member = start_time.map(|start_time| (pid, start_time));
-                member
-                    .into_iter()
-                    .for_each(|member| self.requests.note_member(name, member));
+                if let Some(member) = TaskId::of(pid) {
+                    self.requests.note_member(name, member);
+                }
                 result = result.and(Err(error));
             }
             let children = tasks::children(pid).into_iter();
@@ -130,7 +130,7 @@ impl Service {
 
     /// Takes the first process of a new group out of the other groups, from whose cgroups something
     /// else may have moved it. Those without another process end, as they would some seconds later.
-    pub(super) fn take_out_of_others(&mut self, name: &str, process: (i32, u64)) {
+    pub(super) fn take_out_of_others(&mut self, name: &str, process: TaskId) {
         let others = self.requests.with_process(process);
         if others.iter().all(|other| other == name) {
             return;
@@ -147,7 +147,7 @@ impl Service {
 
     /// Makes the removed group of a command again, with its command and its descendants.
     pub(super) fn take_back_command(&mut self, name: &str) {
-        let Some(first) = self.requests.command(name).map(Command::first) else {
+        let Some(first) = self.requests.command(name).map(|command| command.first) else {
             return;
         };
         self.requests.note_member(name, first);
@@ -168,8 +168,7 @@ impl Service {
 
     /// Whether a process is to be in another group, which may not be in force yet.
     fn is_of_another(&self, name: &str, pid: i32) -> bool {
-        let process = tasks::start_time(pid).map(|start_time| (pid, start_time));
-        let groups = process.map(|process| self.requests.with_process(process));
+        let groups = TaskId::of(pid).map(|process| self.requests.with_process(process));
         groups.is_some_and(|groups| groups.iter().any(|other| other != name))
     }
 

@@ -8,8 +8,8 @@ use plimsoll_cgroupfs::{CpuGroup, Hierarchy, os, read_ids};
 use plimsoll_engine::own_groups;
 use plimsoll_engine::tasks::{self, Kind, TaskId};
 
-/// Processes with their start times, by group.
-pub(super) type Members = BTreeMap<String, Vec<(i32, u64)>>;
+/// Processes by group.
+pub(super) type Members = BTreeMap<String, Vec<TaskId>>;
 
 /// Finds the processes in the cgroups of own groups.
 pub(super) fn members_of_groups(hierarchy: &Arc<Hierarchy>) -> Members {
@@ -30,21 +30,15 @@ pub(super) fn members_of_groups(hierarchy: &Arc<Hierarchy>) -> Members {
     members
 }
 
-/// The processes of a cgroup and of all below it, with their start times.
-fn processes_below(folder: &Path) -> Vec<(i32, u64)> {
+/// The processes of a cgroup and of all below it.
+fn processes_below(folder: &Path) -> Vec<TaskId> {
     let pids = read_ids(&folder.join("cgroup.procs")).unwrap_or_default();
-    let with_time = |pid: i32| Some((pid, tasks::start_time(pid)?));
-    let mut members: Vec<(i32, u64)> = pids.into_iter().filter_map(with_time).collect();
+    let mut members: Vec<TaskId> = pids.into_iter().filter_map(TaskId::of).collect();
     let entries = os::list(folder).unwrap_or_default();
     for entry in entries.iter().filter(|entry| entry.is_folder) {
         members.extend(processes_below(&entry.path));
     }
     members
-}
-
-/// Whether the process still runs, and its pid was not reused.
-pub(super) fn lives((tid, start_time): (i32, u64)) -> bool {
-    TaskId { tid, start_time }.exists()
 }
 
 pub(super) fn is_this_process(pid: i32) -> bool {
@@ -54,11 +48,11 @@ pub(super) fn is_this_process(pid: i32) -> bool {
 /// Cgroup of a process below the mount point, with a `/` in front. `None`: no process with that
 /// pid can be moved. It has ended, is a zombie, or a thread of a process.
 pub(super) fn cgroup_of(hierarchy: &Hierarchy, pid: i32) -> Option<PathBuf> {
-    let start_time = tasks::start_time(pid)?;
+    let process = TaskId::of(pid)?;
     let kind = tasks::kind(pid);
     let cgroup = hierarchy.cgroup_of(pid).ok()?;
     // Kind and cgroup are of one process only if no other has its pid by now.
-    let is_of_one = kind == Some(Kind::Process) && lives((pid, start_time));
+    let is_of_one = kind == Some(Kind::Process) && process.exists();
     is_of_one.then(|| Path::new("/").join(cgroup))
 }
 

@@ -120,6 +120,8 @@ impl Requested {
 mod tests {
     use std::fs;
 
+    use plimsoll_engine::tasks::TaskId;
+
     use super::*;
 
     fn one() -> Requested {
@@ -154,8 +156,10 @@ mod tests {
     #[test]
     fn a_command_s_group_is_renamed_if_the_file_has_its_name() {
         let command = |pid| Command {
-            pid,
-            start_time: 1,
+            first: TaskId {
+                tid: pid,
+                start_time: 1,
+            },
             subject: "sleep".into(),
             knobs: Knobs::default(),
             best_effort: false,
@@ -173,7 +177,7 @@ mod tests {
         let pids = all
             .commands
             .iter()
-            .map(|(name, of)| (name.as_str(), of.pid));
+            .map(|(name, of)| (name.as_str(), of.first.tid));
         assert!(pids.eq([("job", 3), ("web-2", 2), ("web-4", 1)]));
     }
 

@@ -8,24 +8,17 @@ use std::sync::Arc;
 
 use plimsoll_cgroupfs::{CpuGroup, Hierarchy, os, read_text};
 use plimsoll_engine::EngineError;
-use plimsoll_engine::tasks::{self, Kind};
+use plimsoll_engine::tasks::{self, Kind, TaskId};
 
 use super::{Refused, one_line};
 use crate::service::members::is_this_process;
 
-/// A process as this process's PID namespace numbers it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Process {
-    pub pid: i32,
-    /// In clock ticks since boot; tells the process from a later one with the same pid.
-    pub start_time: u64,
-}
-
-/// Finds the process of a pidfd. `name` is as the client wrote it.
+/// Finds the process of a pidfd, as this process's PID namespace numbers it. `name` is as the client
+/// wrote it.
 ///
 /// # Errors
 /// When it has ended, or this process does not see it.
-pub(super) fn process_of(name: &str, handle: Option<BorrowedFd<'_>>) -> Result<Process, Refused> {
+pub(super) fn process_of(name: &str, handle: Option<BorrowedFd<'_>>) -> Result<TaskId, Refused> {
     let handle = handle.ok_or(format!(
         "{name}: a process is named by a pidfd that comes with the request (SCM_RIGHTS); a bare \
          number may mean another process here"
@@ -39,18 +32,13 @@ pub(super) fn process_of(name: &str, handle: Option<BorrowedFd<'_>>) -> Result<P
         ));
     }
     let pid = pid_of(name, handle)?;
-    let start_time = start_time_of(pid)?;
-    // The start time is the process's own only if the process still has the pid.
-    pid_of(name, handle)?;
-    Ok(Process { pid, start_time })
-}
-
-/// Returns the time at which a process was started, in clock ticks since boot.
-fn start_time_of(pid: i32) -> Result<u64, Refused> {
-    tasks::find_start_time(pid).map_err(|error| match error {
+    let process = TaskId::find(pid).map_err(|error| match error {
         EngineError::NoTarget { .. } => format!("{pid}: no such process"),
         other => one_line(other),
-    })
+    })?;
+    // The start time is the process's own only if the process still has the pid.
+    pid_of(name, handle)?;
+    Ok(process)
 }
 
 /// Reads the `Pid` line of a pidfd's fdinfo (pidfd_show_fdinfo in the kernel's fs/pidfs.c): -1 once
@@ -73,15 +61,15 @@ fn pid_of(name: &str, handle: BorrowedFd<'_>) -> Result<i32, Refused> {
 ///
 /// # Errors
 /// When that would harm others, or do nothing.
-pub(super) fn check_limitable(name: &str, process: Process) -> Result<(), Refused> {
+pub(super) fn check_limitable(name: &str, process: TaskId) -> Result<(), Refused> {
     let refused = |why: String| Err(format!("{name}: {why}"));
-    if process.pid == 1 {
+    if process.tid == 1 {
         return refused("is process 1, on which all others depend; it gets no limits".into());
     }
-    if is_this_process(process.pid) {
+    if is_this_process(process.tid) {
         return refused("is Plimsoll's own daemon, which has to run to keep limits".into());
     }
-    match tasks::kind(process.pid) {
+    match tasks::kind(process.tid) {
         None => refused("no such process".into()),
         Some(Kind::KernelThread(called)) => refused(format!(
             "is the kernel thread {called}; kernel threads work for everybody and get no limits"

@@ -7,7 +7,7 @@ use plimsoll_engine::group_policy::check_name;
 
 use super::super::Service;
 use super::super::command::Command;
-use super::handles::{Process, check_limitable, process_of};
+use super::handles::{check_limitable, process_of};
 use super::{Refused, one_line};
 use crate::config::PROCESS_GROUP;
 use crate::control::protocol::{Answer, Run, SUBJECT_CHARS_MAX};
@@ -23,11 +23,10 @@ impl Service {
         let process = process_of(&run.name, handle)?;
         // A dry run is about the command; the process of its handle is the client itself.
         if !run.choice.dry_run {
-            check_limitable(&process.pid.to_string(), process)?;
+            check_limitable(&process.tid.to_string(), process)?;
         }
-        let Process { pid, start_time } = process;
         let name = match run.is_numbered {
-            true => format!("{}-{pid}", run.name),
+            true => format!("{}-{}", run.name, process.tid),
             false => run.name.clone(),
         };
         check_name(&name).map_err(one_line)?;
@@ -44,8 +43,7 @@ impl Service {
             return Err(EngineError::NameTaken { name }.to_string());
         }
         let command = Command {
-            pid,
-            start_time,
+            first: process,
             subject: run.subject.chars().take(SUBJECT_CHARS_MAX).collect(),
             knobs: run.knobs.clone(),
             best_effort: run.choice.best_effort,
@@ -67,14 +65,14 @@ impl Service {
     /// When it cannot be in force, or the process has ended.
     pub(super) fn begin(&mut self, name: &str, command: Command) -> Result<(), Refused> {
         self.end_empty_namesake(name)?;
-        let requested = command.clone();
+        let first = command.first;
         self.begin_command(name, command);
         // Before other groups, which could take the process back.
         self.reconcile_first(name);
-        let recycled = (!requested.lives()).then(|| format!("{}: no such process", requested.pid));
+        let recycled = (!first.exists()).then(|| format!("{}: no such process", first.tid));
         let problem = self.table.failure(name).or(recycled);
         // A group that was left from before may have been taken over.
-        let problem = problem.or_else(|| self.take_in(name, requested.pid).err().map(one_line));
+        let problem = problem.or_else(|| self.take_in(name, first.tid).err().map(one_line));
         if let Some(problem) = problem {
             self.end_command(name);
             self.reconcile();
@@ -86,7 +84,7 @@ impl Service {
     /// Ends the other groups' claims on the first process of a group that is in force now, and has
     /// them follow.
     pub(super) fn complete(&mut self, name: &str) {
-        if let Some(first) = self.requests.command(name).map(Command::first) {
+        if let Some(first) = self.requests.command(name).map(|command| command.first) {
             self.take_out_of_others(name, first);
         }
         self.reconcile();

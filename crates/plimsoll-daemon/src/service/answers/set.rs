@@ -6,7 +6,7 @@ use super::super::Service;
 use super::super::command::Command;
 use super::super::desired::Desired;
 use super::super::members::cgroup_of;
-use super::handles::{Process, check_limitable};
+use super::handles::check_limitable;
 use super::targets::{Found, group_of};
 use super::{Refused, one_line};
 use crate::control::protocol::{Answer, Set};
@@ -26,13 +26,12 @@ impl Service {
         match &found {
             &Found::Process(process) => {
                 check_limitable(&set.target, process)?;
-                let Process { pid, start_time } = process;
+                let pid = process.tid;
                 let name = group_of(pid);
                 self.check_in_no_other(&set.target, pid, &name)?;
                 let home = cgroup_of(&self.hierarchy, pid);
                 let command = Command {
-                    pid,
-                    start_time,
+                    first: process,
                     subject: format!("pid {pid}"),
                     knobs: set.knobs.clone(),
                     best_effort: set.choice.best_effort,
@@ -190,6 +189,6 @@ impl Service {
 
     fn first_process(&self, name: &str) -> i32 {
         let command = self.requests.command(name);
-        command.map_or(0, |command| command.pid)
+        command.map_or(0, |command| command.first.tid)
     }
 }

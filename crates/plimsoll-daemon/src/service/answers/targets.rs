@@ -4,11 +4,13 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use plimsoll_cgroupfs::name;
+use plimsoll_engine::tasks::TaskId;
 use plimsoll_engine::{EngineError, own_groups};
 
 use super::super::Service;
+use super::super::command::Command;
 use super::super::members::cgroup_of;
-use super::handles::{Process, cgroup_of_handle, process_of};
+use super::handles::{cgroup_of_handle, process_of};
 use super::{Refused, one_line};
 use crate::config::PROCESS_GROUP;
 
@@ -20,7 +22,7 @@ pub(super) enum Found {
     /// The group of a command or of a process.
     Command(String),
     /// A process without a group of its own.
-    Process(Process),
+    Process(TaskId),
 }
 
 pub(super) fn group_of(pid: i32) -> String {
@@ -37,11 +39,11 @@ impl Service {
     ) -> Result<Found, Refused> {
         if name.parse::<i32>().is_ok() {
             let process = process_of(name, handle)?;
-            let pid = process.pid;
+            let own = group_of(process.tid);
             // The pid may have been reused while children of the first process still run.
-            let own = self.requests.command(&group_of(pid));
-            if own.is_some_and(|command| command.pid == pid && command.lives()) {
-                return Ok(Found::Command(group_of(pid)));
+            let is_first = |command: &Command| command.first == process;
+            if self.requests.command(&own).is_some_and(is_first) {
+                return Ok(Found::Command(own));
             }
             return Ok(Found::Process(process));
         }
@@ -97,7 +99,7 @@ impl Service {
             Found::Command(name) => vec![name.clone()],
             Found::Cgroup(path) => vec![path.clone()],
             Found::Rule(rule) => self.table.names_of_rule(rule),
-            Found::Process(process) => self.names_of_process(process.pid),
+            Found::Process(process) => self.names_of_process(process.tid),
         }
     }
 

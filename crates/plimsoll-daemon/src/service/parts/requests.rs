@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use plimsoll_cgroupfs::os;
 use plimsoll_engine::runtime::RuntimeFolder;
+use plimsoll_engine::tasks::TaskId;
 
 use super::super::command::Command;
-use super::super::members::{Members, is_this_process, lives};
+use super::super::members::{Members, is_this_process};
 use super::super::requested::{Override, Requested};
 
 /// Time for which the group of a command is kept after its last process, for a client that reads
@@ -133,11 +134,13 @@ impl Requests {
                 .extend(left.into_iter().flatten());
         }
         self.requested.commands.retain(|name, command| {
-            command.members.push(command.first());
+            command.members.push(command.first);
             command.note_members(in_cgroups.remove(name).unwrap_or_default());
             // A command of the group may have started this owner, which has to stay unlimited.
-            command.members.retain(|member| !is_this_process(member.0));
-            command.lives() || command.begin_with(command.members.first().copied())
+            command
+                .members
+                .retain(|member| !is_this_process(member.tid));
+            command.first.exists() || command.begin_with(command.members.first().copied())
         });
     }
 
@@ -168,7 +171,7 @@ impl Requests {
         for (name, command) in &mut self.requested.commands {
             command.note_members(in_cgroups.remove(name).unwrap_or_default());
         }
-        let has_ended = |command: &Command| command.members.is_empty() && !command.lives();
+        let has_ended = |command: &Command| command.members.is_empty() && !command.first.exists();
         let ended = self.commands().filter(|(_, command)| has_ended(command));
         let ended: Vec<String> = ended.map(|(name, _)| name.clone()).collect();
         for name in &ended {
@@ -183,45 +186,42 @@ impl Requests {
         let Some(command) = self.requested.commands.get_mut(name) else {
             return false;
         };
-        let living = command
-            .members
-            .iter()
-            .copied()
-            .find(|member| lives(*member));
-        !command.lives() && command.begin_with(living)
+        let mut members = command.members.iter().copied();
+        let living = members.find(|member| member.exists());
+        !command.first.exists() && command.begin_with(living)
     }
 
     /// Returns the processes that are to be moved into a group, which are noted no longer.
-    pub fn take_members(&mut self, name: &str) -> Vec<(i32, u64)> {
+    pub fn take_members(&mut self, name: &str) -> Vec<TaskId> {
         let command = self.requested.commands.get_mut(name);
         command.map_or_else(Vec::new, |command| std::mem::take(&mut command.members))
     }
 
     /// Notes a process that is to be moved into a group.
-    pub fn note_member(&mut self, name: &str, member: (i32, u64)) {
+    pub fn note_member(&mut self, name: &str, member: TaskId) {
         if let Some(command) = self.requested.commands.get_mut(name) {
             command.members.push(member);
         }
     }
 
     /// The groups that begin with a process, or into which it is to be moved.
-    pub fn with_process(&self, process: (i32, u64)) -> Vec<String> {
-        let with = self.commands().filter(|(_, command)| {
-            command.first() == process || command.members.contains(&process)
-        });
+    pub fn with_process(&self, process: TaskId) -> Vec<String> {
+        let with = self
+            .commands()
+            .filter(|(_, command)| command.first == process || command.members.contains(&process));
         with.map(|(name, _)| name.clone()).collect()
     }
 
     /// Takes a process out of a group, whose cgroup has `members`. Returns whether the group has
     /// another process.
-    pub fn take_out(&mut self, name: &str, process: (i32, u64), members: Vec<(i32, u64)>) -> bool {
+    pub fn take_out(&mut self, name: &str, process: TaskId, members: Vec<TaskId>) -> bool {
         let Some(command) = self.requested.commands.get_mut(name) else {
             return false;
         };
         command.members.retain(|member| *member != process);
         let mut others = members.into_iter().chain(command.members.iter().copied());
-        let other = others.find(|other| *other != process && lives(*other));
-        command.first() != process || command.begin_with(other)
+        let other = others.find(|other| *other != process && other.exists());
+        command.first != process || command.begin_with(other)
     }
 
     /// Whether the group of a command has been without processes for [`KEPT_EMPTY`].

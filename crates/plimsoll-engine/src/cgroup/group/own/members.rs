@@ -75,12 +75,10 @@ impl Before {
 fn home_of(pid: i32, context: &Context) -> Result<Option<Vec<PathBuf>>> {
     let place = context.hierarchy.cgroup_of(pid)?;
     let folder = context.hierarchy.cpu_folder(&place);
-    let start_time = tasks::find_start_time(pid)?;
-    let task = TaskId {
-        tid: pid,
-        start_time,
-    };
-    let home = context.journal.restores().home_of(task, &folder);
+    let home = context
+        .journal
+        .restores()
+        .home_of(TaskId::find(pid)?, &folder);
     Ok(home.map(<[PathBuf]>::to_vec))
 }
 

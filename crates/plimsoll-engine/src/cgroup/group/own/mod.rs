@@ -21,7 +21,7 @@ use crate::error::{EngineError, Result};
 use crate::group_policy::GroupPolicy;
 use crate::journal::{Entry, OwnRestore};
 use crate::knobs::Knobs;
-use crate::tasks::{self, TaskId};
+use crate::tasks::TaskId;
 use crate::undo::{self, UndoReport};
 
 /// Time for which a group that keeps forking is chased.
@@ -109,12 +109,7 @@ impl Own {
 
     /// Moves a running process into the group, unless it is there.
     pub fn take_in(&mut self, common: &Common, pid: i32, context: &mut Context) -> Result<()> {
-        let start_time = tasks::find_start_time(pid)?;
-        let process = TaskId {
-            tid: pid,
-            start_time,
-        };
-        let done = members::take_in(common, process, context);
+        let done = members::take_in(common, TaskId::find(pid)?, context);
         // The process may be there without its level.
         self.are_levels_due |= done.is_err();
         done
