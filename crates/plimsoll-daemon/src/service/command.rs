@@ -1,12 +1,19 @@
-//! Groups of commands and of single processes, as clients requested them.
+//! Knobs that clients ask for, and groups of commands and of single processes.
 
-use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::tasks::TaskId;
 use serde::{Deserialize, Serialize};
 
-use super::desired::Desired;
-use crate::state::Origin;
+/// Knobs that a client asks for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Asked {
+    pub knobs: Knobs,
+    #[serde(default)]
+    pub best_effort: bool,
+    /// The client's choice, where the owner of the machine leaves it to clients.
+    #[serde(default)]
+    pub is_scheduled: bool,
+}
 
 /// Group of a command or of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,12 +23,8 @@ pub(super) struct Command {
     pub first: TaskId,
     /// Command line, for people.
     pub subject: String,
-    pub knobs: Knobs,
-    #[serde(default)]
-    pub best_effort: bool,
-    /// The client's choice, where the owner of the machine leaves it to clients.
-    #[serde(default)]
-    pub is_scheduled: bool,
+    #[serde(flatten)]
+    pub asked: Asked,
     /// Name of the group before a start at which the file had it: processes of it may be left in the
     /// cgroup of that name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -50,21 +53,5 @@ impl Command {
     pub fn begin_with(&mut self, process: Option<TaskId>) -> bool {
         self.first = process.unwrap_or(self.first);
         process.is_some()
-    }
-
-    pub fn desired(&self, name: &str) -> Desired {
-        Desired {
-            policy: GroupPolicy {
-                name: name.to_owned(),
-                selector: Selector::Process(self.first),
-                subject: self.subject.clone(),
-                knobs: self.knobs.clone(),
-                is_scheduled: self.is_scheduled,
-            },
-            group: name.to_owned(),
-            origin: Origin::CommandLine,
-            best_effort: self.best_effort,
-            overlap: None,
-        }
     }
 }

@@ -10,7 +10,6 @@ use plimsoll_engine::own_groups;
 use plimsoll_engine::tasks::{self, TaskId};
 
 use super::Service;
-use super::command::Command;
 use super::members::{Members, cgroup_of, descendants, is_this_process, members_of_groups};
 
 /// Rounds in which the descendants of a process are looked for. What is forked in a group stays
@@ -25,16 +24,9 @@ impl Service {
         self.save_requests();
     }
 
-    /// Makes a group for a process, or changes the knobs of a present one.
-    pub(super) fn begin_command(&mut self, name: &str, command: Command) {
-        let desired = self.desired_of_command(name, &command);
-        self.table.set_desired(name, Some(desired));
-        self.requests.put_command(name, command);
-    }
-
     pub(super) fn end_command(&mut self, name: &str) {
         self.requests.remove_command(name);
-        self.table.set_desired(name, None);
+        self.request_command(name);
         self.save_requests();
     }
 
@@ -90,7 +82,7 @@ impl Service {
         }
         let in_cgroups = members_of_groups(&self.hierarchy);
         for name in self.requests.update_members(in_cgroups) {
-            self.table.set_desired(&name, None);
+            self.request_command(&name);
         }
         self.save_requests();
     }

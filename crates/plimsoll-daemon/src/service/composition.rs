@@ -47,7 +47,7 @@ impl Service {
 
     /// Whether groups may save up unused quota.
     pub(super) fn burst_enabled(&self) -> bool {
-        self.config().burst_enabled && !self.requests.is_burst_off()
+        self.config().burst_enabled && !self.requests.requested.burst_off
     }
 
     /// Writes requests down for the next start.

@@ -5,33 +5,21 @@ use std::io;
 use std::path::PathBuf;
 
 use plimsoll_cgroupfs::os;
-use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::runtime::{RuntimeFolder, remove_written, write_atomically};
 use serde::{Deserialize, Serialize};
 
-use super::command::Command;
+use super::command::{Asked, Command};
 
 /// Characters of a name that a renamed group keeps.
 const NAME_STEM_CHARS: usize = 40;
 /// In the runtime folder.
 const FILE: &str = "requested.json";
 
-/// Knobs of `set`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Override {
-    pub knobs: Knobs,
-    #[serde(default)]
-    pub best_effort: bool,
-    /// Choice as of [`Command::is_scheduled`].
-    #[serde(default)]
-    pub is_scheduled: bool,
-}
-
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Requested {
     /// Keyed by the name of a group of the file, or the path of a foreign cgroup.
     #[serde(default)]
-    pub overrides: BTreeMap<String, Override>,
+    pub overrides: BTreeMap<String, Asked>,
     /// Keyed by the group's name.
     #[serde(default)]
     pub commands: BTreeMap<String, Command>,
@@ -127,7 +115,7 @@ mod tests {
     fn one() -> Requested {
         let mut all = Requested::default();
         let knobs = serde_json::from_str(r#"{"class": "batch"}"#).unwrap();
-        let set = Override {
+        let set = Asked {
             knobs,
             best_effort: true,
             is_scheduled: false,
@@ -161,9 +149,7 @@ mod tests {
                 start_time: 1,
             },
             subject: "sleep".into(),
-            knobs: Knobs::default(),
-            best_effort: false,
-            is_scheduled: false,
+            asked: Asked::default(),
             renamed_from: None,
             members: Vec::new(),
         };

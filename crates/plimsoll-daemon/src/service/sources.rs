@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use plimsoll_engine::group_policy::{GroupPolicy, Selector};
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::own_groups;
 
@@ -38,22 +39,17 @@ impl Service {
             return None;
         }
         let matched = self.config().match_cgroup(path);
-        let own = self.requests.override_of(path);
-        let mut desired = match (matched, own) {
-            (Some(matched), _) => Desired {
+        let mut desired = match matched {
+            Some(matched) => Desired {
                 overlap: matched.overlap.map(|rule| rule.name.clone()),
                 ..self.desired_of_rule(path, matched.rule)
             },
-            (None, Some(_)) => self.desired_foreign(path, path, Knobs::default()),
-            (None, None) => return None,
+            None => {
+                self.requests.asked(path)?;
+                self.desired_foreign(path, path, Knobs::default())
+            }
         };
-        if let Some(set) = own {
-            let policy = &mut desired.policy;
-            policy.knobs = policy.knobs.overlaid(&set.knobs);
-            policy.is_scheduled = self.enforcement.planner.schedules(set.is_scheduled);
-            desired.best_effort |= set.best_effort;
-            desired.origin = Origin::CommandLine;
-        }
+        self.overlay(&mut desired, path);
         Some(desired)
     }
 
@@ -66,30 +62,51 @@ impl Service {
     /// group.
     pub(super) fn desired_of_rule(&self, path: &str, rule: &Rule) -> Desired {
         let mut desired = self.desired_foreign(path, &rule.name, rule.knobs.clone());
-        if let Some(set) = self.requests.override_of(&rule.name) {
-            desired.policy.knobs = desired.knobs().overlaid(&set.knobs);
-            desired.best_effort = set.best_effort;
-            desired.origin = Origin::CommandLine;
-        }
+        self.overlay(&mut desired, &rule.name);
         desired
     }
 
+    /// Adds what clients ask for a group of the file or a foreign cgroup.
+    fn overlay(&self, desired: &mut Desired, key: &str) {
+        let Some(asked) = self.requests.asked(key) else {
+            return;
+        };
+        let policy = &mut desired.policy;
+        policy.knobs = policy.knobs.overlaid(&asked.knobs);
+        policy.is_scheduled = self.enforcement.planner.schedules(asked.is_scheduled);
+        desired.best_effort |= asked.best_effort;
+        desired.origin = Origin::CommandLine;
+    }
+
     pub(super) fn desired_of_command(&self, name: &str, command: &Command) -> Desired {
-        let mut desired = command.desired(name);
-        let is_scheduled = &mut desired.policy.is_scheduled;
-        *is_scheduled = self.enforcement.planner.schedules(*is_scheduled);
-        desired
+        let asked = &command.asked;
+        Desired {
+            policy: GroupPolicy {
+                name: name.to_owned(),
+                selector: Selector::Process(command.first),
+                subject: command.subject.clone(),
+                knobs: asked.knobs.clone(),
+                is_scheduled: self.enforcement.planner.schedules(asked.is_scheduled),
+            },
+            group: name.to_owned(),
+            origin: Origin::CommandLine,
+            best_effort: asked.best_effort,
+            overlap: None,
+        }
+    }
+
+    /// Updates the desired state of the group of a command, also of one that has ended.
+    pub(super) fn request_command(&mut self, name: &str) {
+        let command = self.requests.command(name);
+        let desired = command.map(|command| self.desired_of_command(name, command));
+        self.table.set_desired(name, desired);
     }
 
     /// Updates the desired state of the groups of all commands.
     pub(super) fn request_commands(&mut self) {
-        let commands = self.requests.commands();
-        let desired: Vec<Desired> = commands
-            .map(|(name, command)| self.desired_of_command(name, command))
-            .collect();
-        for desired in desired {
-            self.table
-                .set_desired(&desired.group.clone(), Some(desired));
+        let names = self.requests.commands().map(|(name, _)| name.clone());
+        for name in names.collect::<Vec<String>>() {
+            self.request_command(&name);
         }
     }
 }

@@ -51,7 +51,10 @@ impl Service {
         if let Some(problem) = problem {
             log.error("requested", &problem);
         }
-        for renamed in requests.rename_commands(|name| file.rule(name).is_some()) {
+        for renamed in requests
+            .requested
+            .rename_commands(|name| file.rule(name).is_some())
+        {
             log.warning("requested", &renamed);
         }
         // Before the undo of their groups, which moves the processes back.

@@ -4,13 +4,15 @@ use std::os::fd::BorrowedFd;
 
 use plimsoll_engine::EngineError;
 use plimsoll_engine::group_policy::check_name;
+use plimsoll_engine::knobs::Knobs;
+use plimsoll_engine::tasks::TaskId;
 
 use super::super::Service;
-use super::super::command::Command;
+use super::super::command::{Asked, Command};
 use super::handles::{check_limitable, process_of};
 use super::{Refused, one_line};
 use crate::config::PROCESS_GROUP;
-use crate::control::protocol::{Answer, Run, SUBJECT_CHARS_MAX};
+use crate::control::protocol::{Answer, Choice, Run, SUBJECT_CHARS_MAX};
 
 impl Service {
     pub(super) fn begin_run(
@@ -42,21 +44,38 @@ impl Service {
         if is_taken {
             return Err(EngineError::NameTaken { name }.to_string());
         }
-        let command = Command {
-            first: process,
-            subject: run.subject.chars().take(SUBJECT_CHARS_MAX).collect(),
-            knobs: run.knobs.clone(),
-            best_effort: run.choice.best_effort,
-            is_scheduled: self.choose(run.choice)?,
-            renamed_from: None,
-            members: Vec::new(),
-        };
+        let subject = run.subject.chars().take(SUBJECT_CHARS_MAX).collect();
+        let command = self.new_command(process, subject, &run.knobs, run.choice)?;
         if run.choice.dry_run {
             return self.planned(&name, &self.desired_of_command(&name, &command));
         }
         self.begin(&name, command)?;
         self.complete(&name);
         Ok(self.groups_now(&[name]))
+    }
+
+    /// Returns the request of a group for a process.
+    ///
+    /// # Errors
+    /// When the owner does not let the client choose the enforcer.
+    pub(super) fn new_command(
+        &self,
+        first: TaskId,
+        subject: String,
+        knobs: &Knobs,
+        choice: Choice,
+    ) -> Result<Command, Refused> {
+        Ok(Command {
+            first,
+            subject,
+            asked: Asked {
+                knobs: knobs.clone(),
+                best_effort: choice.best_effort,
+                is_scheduled: self.choose(choice)?,
+            },
+            renamed_from: None,
+            members: Vec::new(),
+        })
     }
 
     /// Makes a group for a process.
@@ -66,7 +85,9 @@ impl Service {
     pub(super) fn begin(&mut self, name: &str, command: Command) -> Result<(), Refused> {
         self.end_empty_namesake(name)?;
         let first = command.first;
-        self.begin_command(name, command);
+        let commands = &mut self.requests.requested.commands;
+        commands.insert(name.to_owned(), command);
+        self.request_command(name);
         // Before other groups, which could take the process back.
         self.reconcile_first(name);
         let recycled = (!first.exists()).then(|| format!("{}: no such process", first.tid));

@@ -18,14 +18,14 @@ impl Service {
             for name in &of_processes {
                 self.end_command(name);
             }
-            let overrides = self.requests.take_overrides();
+            let overrides = std::mem::take(&mut self.requests.requested.overrides);
             self.save_requests();
-            for name in overrides.into_iter().chain(of_processes) {
+            for name in overrides.into_keys().chain(of_processes) {
                 self.table.set_desired(&name, None);
                 report.problems.extend(self.take_away(&name).problems);
                 report.undone.push(name);
             }
-            if self.requests.is_burst_off() {
+            if self.requests.requested.burst_off {
                 self.allow_burst(true);
                 report.undone.push("burst-enabled".into());
             }
@@ -53,7 +53,7 @@ impl Service {
 
     fn allow_burst(&mut self, enabled: bool) {
         let was_enabled = self.burst_enabled();
-        self.requests.set_burst_off(!enabled);
+        self.requests.requested.burst_off = !enabled;
         self.save_requests();
         if self.burst_enabled() != was_enabled {
             self.table.mark_all_pending();

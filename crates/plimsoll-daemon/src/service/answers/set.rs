@@ -3,13 +3,20 @@
 use std::os::fd::BorrowedFd;
 
 use super::super::Service;
-use super::super::command::Command;
 use super::super::desired::Desired;
 use super::super::members::cgroup_of;
 use super::handles::check_limitable;
 use super::targets::{Found, group_of};
 use super::{Refused, one_line};
 use crate::control::protocol::{Answer, Set};
+
+/// Adds warnings to an answer.
+fn warned(mut answer: Answer, more: Vec<String>) -> Answer {
+    if let Answer::Groups { warnings, .. } = &mut answer {
+        warnings.extend(more);
+    }
+    answer
+}
 
 impl Service {
     pub(super) fn set(
@@ -30,61 +37,59 @@ impl Service {
                 let name = group_of(pid);
                 self.check_in_no_other(&set.target, pid, &name)?;
                 let home = cgroup_of(&self.hierarchy, pid);
-                let command = Command {
-                    first: process,
-                    subject: format!("pid {pid}"),
-                    knobs: set.knobs.clone(),
-                    best_effort: set.choice.best_effort,
-                    is_scheduled: self.choose(set.choice)?,
-                    renamed_from: None,
-                    members: Vec::new(),
-                };
+                let subject = format!("pid {pid}");
+                let command = self.new_command(process, subject, &set.knobs, set.choice)?;
                 if set.choice.dry_run {
                     return self.planned(&name, &self.desired_of_command(&name, &command));
                 }
                 self.begin(&name, command)?;
                 let left = home.map(|home| self.take_tree(&name, pid, &home));
                 self.complete(&name);
-                let mut answer = self.groups_now(&[name]);
-                if let Answer::Groups { warnings, .. } = &mut answer {
-                    warnings.extend(left.into_iter().flatten());
-                }
-                Ok(answer)
+                Ok(warned(self.groups_now(&[name]), left.unwrap_or_default()))
             }
-            Found::Command(name) => self.set_command(name, set),
-            Found::Rule(key) | Found::Cgroup(key) => self.set_override(&found, key, set),
+            Found::Command(key) | Found::Rule(key) | Found::Cgroup(key) => {
+                self.change(&found, key, set)
+            }
         }
     }
 
-    fn set_command(&mut self, name: &str, set: &Set) -> Result<Answer, Refused> {
-        let before = self.requests.command(name).cloned();
-        let before = before.ok_or(format!("{name}: no such group"))?;
-        let mut command = before.clone();
-        command.knobs = command.knobs.overlaid(&set.knobs);
-        command.best_effort |= set.choice.best_effort;
-        command.is_scheduled = self.choose_again(name, command.is_scheduled, set.choice)?;
+    /// Changes what clients ask for a present group. If that cannot be in force, it stays as it was.
+    fn change(&mut self, found: &Found, key: &str, set: &Set) -> Result<Answer, Refused> {
+        let before = self.requests.asked(key).cloned();
+        let mut after = before.clone().unwrap_or_default();
+        after.knobs = after.knobs.overlaid(&set.knobs);
+        after.best_effort |= set.choice.best_effort;
+        after.is_scheduled = match &before {
+            Some(before) => self.choose_again(key, before.is_scheduled, set.choice)?,
+            None => self.choose(set.choice)?,
+        };
+        self.requests.put(key, Some(after));
         if set.choice.dry_run {
-            return self.planned(name, &self.desired_of_command(name, &command));
+            let desired = self.desired_of(found);
+            self.requests.put(key, before);
+            let desired = desired.ok_or(format!("{key}: cannot be in a group"))?;
+            return self.planned(key, &desired);
         }
-        let names = [name.to_owned()];
-        self.overwrite(&names);
-        self.begin_command(name, command);
+        self.overwrite(&self.names_of(found));
+        self.request_found(found);
         self.reconcile();
-        if let Some(problem) = self.table.failure(name) {
-            self.begin_command(name, before);
+        let names = self.names_of(found);
+        // A cgroup of the group that is removed meanwhile is no failure.
+        let is_meant = |name: &&String| *name == key || self.folder_exists(name);
+        let mut failures = names.iter().filter(is_meant);
+        let problem = failures.find_map(|name| self.table.failure(name));
+        if let Some(problem) = problem {
+            self.requests.put(key, before);
+            self.request_found(found);
             self.reconcile();
             return Err(problem);
         }
         self.save_requests();
         let left = match set.target.parse() {
-            Ok(pid) => self.take_back_by_set(name, pid),
+            Ok(pid) => self.take_back_by_set(key, pid),
             Err(_) => Vec::new(),
         };
-        let mut answer = self.groups_now(&names);
-        if let Answer::Groups { warnings, .. } = &mut answer {
-            warnings.extend(left);
-        }
-        Ok(answer)
+        Ok(warned(self.groups_now(&names), left))
     }
 
     /// Moves a process into its group again if something else has moved it out, with those that it
@@ -100,53 +105,25 @@ impl Service {
         }
     }
 
-    fn set_override(&mut self, found: &Found, key: &str, set: &Set) -> Result<Answer, Refused> {
-        let before = self.requests.override_of(key).cloned();
-        let mut after = before.clone().unwrap_or_default();
-        after.knobs = after.knobs.overlaid(&set.knobs);
-        after.best_effort |= set.choice.best_effort;
-        after.is_scheduled = match &before {
-            Some(before) => self.choose_again(key, before.is_scheduled, set.choice)?,
-            None => self.choose(set.choice)?,
-        };
-        self.requests.put_override(key, Some(after));
-        if set.choice.dry_run {
-            let desired = self.desired_of(found);
-            self.requests.put_override(key, before);
-            let desired = desired.ok_or(format!("{key}: cannot be in a group"))?;
-            return self.planned(key, &desired);
-        }
-        self.overwrite(&self.names_of(found));
-        self.request_found(found);
-        self.reconcile();
-        let names = self.names_of(found);
-        // A cgroup of the group that is removed meanwhile is no failure.
-        let is_meant = |name: &&String| *name == key || self.folder_exists(name);
-        let mut failures = names.iter().filter(is_meant);
-        let problem = failures.find_map(|name| self.table.failure(name));
-        if let Some(problem) = problem {
-            self.requests.put_override(key, before);
-            self.request_found(found);
-            self.reconcile();
-            return Err(problem);
-        }
-        self.save_requests();
-        Ok(self.groups_now(&names))
-    }
-
-    /// The desired state of a group of the file, or of a foreign cgroup.
+    /// The desired state of a target that has a group, or can have one.
     fn desired_of(&self, found: &Found) -> Option<Desired> {
         match found {
             Found::Cgroup(path) => self.desired_of_cgroup(path),
             Found::Rule(name) => Some(self.desired_of_rule(name, self.file.rule(name)?)),
-            _ => None,
+            Found::Command(name) => {
+                Some(self.desired_of_command(name, self.requests.command(name)?))
+            }
+            Found::Process(_) => None,
         }
     }
 
-    /// Updates the desired state of all cgroups that an override concerns.
+    /// Updates the desired state of all groups of a target.
     fn request_found(&mut self, found: &Found) {
-        for path in self.names_of(found) {
-            self.request_cgroup(&path);
+        for name in self.names_of(found) {
+            match found {
+                Found::Command(_) => self.request_command(&name),
+                _ => self.request_cgroup(&name),
+            }
         }
     }
 
@@ -158,7 +135,7 @@ impl Service {
         let found = self.find(target, handle).or_else(|refused| {
             // The override of a cgroup that was removed would apply to the next one with its
             // path.
-            let was_set = self.requests.override_of(target).is_some();
+            let was_set = self.requests.asked(target).is_some();
             was_set
                 .then(|| Found::Cgroup(target.to_owned()))
                 .ok_or(refused)
@@ -173,7 +150,7 @@ impl Service {
             }
             _ => return Err(format!("{target}: nothing was `set` for it")),
         };
-        if !self.requests.put_override(&key, None) {
+        if !self.requests.put(&key, None) {
             return Err(format!("{target}: nothing was `set` for it"));
         }
         let mut names = self.names_of(&found);

@@ -7,9 +7,9 @@ use plimsoll_cgroupfs::os;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::tasks::TaskId;
 
-use super::super::command::Command;
+use super::super::command::{Asked, Command};
 use super::super::members::{Members, is_this_process};
-use super::super::requested::{Override, Requested};
+use super::super::requested::Requested;
 
 /// Time for which the group of a command is kept after its last process, for a client that reads
 /// its usage.
@@ -19,7 +19,7 @@ pub(in crate::service) struct Requests {
     runtime: RuntimeFolder,
     /// Device and inode of the runtime folder at the start.
     folder_id: Option<(u64, u64)>,
-    requested: Requested,
+    pub requested: Requested,
     /// The last write failed.
     is_stale: bool,
     /// Groups of commands without processes, with the time since when.
@@ -46,11 +46,6 @@ impl Requests {
         (requests, problem)
     }
 
-    /// Renames groups of commands whose names the configuration file has. Returns lines for the log.
-    pub fn rename_commands(&mut self, is_in_file: impl Fn(&str) -> bool) -> Vec<String> {
-        self.requested.rename_commands(is_in_file)
-    }
-
     /// Writes the file. Returns the problem if that fails; it is written again later then.
     pub fn save(&mut self) -> Option<String> {
         let written = self.requested.write(&self.runtime);
@@ -75,32 +70,27 @@ impl Requests {
         })
     }
 
-    /// Knobs that were `set` for a group of the file or a foreign cgroup.
-    pub fn override_of(&self, key: &str) -> Option<&Override> {
-        self.requested.overrides.get(key)
+    /// Knobs that clients ask for: for the group of a command, else for a group of the file, or a
+    /// foreign cgroup.
+    pub fn asked(&self, key: &str) -> Option<&Asked> {
+        let of_command = self.command(key).map(|command| &command.asked);
+        of_command.or_else(|| self.requested.overrides.get(key))
     }
 
-    /// Sets or removes an override. Returns whether there was one.
-    pub fn put_override(&mut self, key: &str, new: Option<Override>) -> bool {
-        let overrides = &mut self.requested.overrides;
-        let old = match new {
-            Some(new) => overrides.insert(key.to_owned(), new),
-            None => overrides.remove(key),
+    /// Replaces what [`Self::asked`] returns, or, with `None`, removes it: not for a command, which
+    /// always has some. Returns whether there was any.
+    pub fn put(&mut self, key: &str, asked: Option<Asked>) -> bool {
+        let Requested {
+            overrides,
+            commands,
+            ..
+        } = &mut self.requested;
+        let before = match (commands.get_mut(key), asked) {
+            (Some(command), Some(asked)) => Some(std::mem::replace(&mut command.asked, asked)),
+            (None, Some(asked)) => overrides.insert(key.to_owned(), asked),
+            (_, None) => overrides.remove(key),
         };
-        old.is_some()
-    }
-
-    pub fn take_overrides(&mut self) -> Vec<String> {
-        let overrides = std::mem::take(&mut self.requested.overrides);
-        overrides.into_keys().collect()
-    }
-
-    pub fn is_burst_off(&self) -> bool {
-        self.requested.burst_off
-    }
-
-    pub fn set_burst_off(&mut self, off: bool) {
-        self.requested.burst_off = off;
+        before.is_some()
     }
 
     pub fn command(&self, name: &str) -> Option<&Command> {
@@ -109,10 +99,6 @@ impl Requests {
 
     pub fn commands(&self) -> impl Iterator<Item = (&String, &Command)> {
         self.requested.commands.iter()
-    }
-
-    pub fn put_command(&mut self, name: &str, command: Command) {
-        self.requested.commands.insert(name.to_owned(), command);
     }
 
     pub fn remove_command(&mut self, name: &str) {
