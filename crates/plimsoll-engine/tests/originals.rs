@@ -614,6 +614,23 @@ fn nested_quotas_are_lowered_and_raised_in_one_go() {
 }
 
 #[test]
+fn nested_quotas_of_others_are_lowered_in_one_go_and_raised_again_by_undo() {
+    let mut rig = Rig::on(Version::V1);
+    let names = ["d", "d/1", "d/1/2"];
+    for name in names {
+        simulated::with(|kernel| drop(kernel.others_create(Path::new(name))));
+        others_write(&format!("{name}/cpu.cfs_quota_us"), "50000");
+    }
+    let quotas = || names.map(|name| quota_of(Version::V1, Path::new(name)).unwrap());
+    let groups = names.map(|name| foreign(name, r#"{"quota": "20ms/100ms"}"#));
+    let done = rig.enforcer().put_all(&groups.each_ref());
+    assert!(done.iter().all(Result::is_ok), "{done:?}");
+    assert_eq!(quotas(), ["20000"; 3]);
+    rig.stop();
+    assert_eq!(quotas(), ["50000"; 3]);
+}
+
+#[test]
 fn tasks_that_others_moved_out_of_a_removed_cgroup_keep_the_level_of_their_new_group() {
     for names in [["/d", "/s"], ["/s", "/d"]] {
         let mut rig = Rig::new();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use plimsoll_cgroupfs::{CpuGroup, Version, name};
 
 use super::{CgroupEnforcer, no_group};
-use crate::cgroup::group::common::{Common, Context};
+use crate::cgroup::group::common::Common;
 use crate::cgroup::group::foreign::check::check_one_cgroup;
 use crate::cgroup::group::foreign::prepared::Prepared;
 use crate::cgroup::group::foreign::{folder_of, put_back};
@@ -18,7 +18,7 @@ use crate::error::{EngineError, Result};
 use crate::group_policy::{GroupPolicy, Selector};
 use crate::journal::Entry;
 use crate::knobs::Knobs;
-use crate::undo::{self, UndoReport};
+use crate::undo::UndoReport;
 
 /// Number of groups that are prepared and recorded at once: a prepared change takes memory until it
 /// is made.
@@ -32,12 +32,6 @@ struct New<'a> {
     was_left: bool,
 }
 
-impl New<'_> {
-    fn execute(&self, context: &Context) -> Result<()> {
-        self.prepared.execute(context.journal.restores())
-    }
-}
-
 /// Returns the path of a group's foreign cgroup.
 fn path_of(policy: &GroupPolicy) -> Result<&Path> {
     match &policy.selector {
@@ -49,49 +43,29 @@ fn path_of(policy: &GroupPolicy) -> Result<&Path> {
 impl CgroupEnforcer {
     /// Adds foreign cgroups and sets their knobs. Each is added or refused by itself.
     pub(super) fn add_foreign(&mut self, policies: &[&GroupPolicy]) -> Vec<Result<()>> {
-        let mut results = Vec::with_capacity(policies.len());
-        let mut again = Vec::new();
-        for some in policies.chunks(TOGETHER_MAX) {
-            self.add_some(some, &mut results, &mut again);
-        }
-        // The kernel refuses some values until those of a cgroup above or below are set.
-        for (index, new) in again {
-            results[index] = match new.execute(&self.context) {
-                Ok(()) => self.take_new(new),
-                Err(error) => self.give_up(&new, error),
-            };
-        }
-        results
+        let chunks = policies.chunks(TOGETHER_MAX);
+        chunks.flat_map(|some| self.add_some(some)).collect()
     }
 
-    fn add_some<'a>(
-        &mut self,
-        policies: &[&'a GroupPolicy],
-        results: &mut Vec<Result<()>>,
-        again: &mut Vec<(usize, New<'a>)>,
-    ) {
+    fn add_some(&mut self, policies: &[&GroupPolicy]) -> Vec<Result<()>> {
         self.put_back_removed(policies);
-        let mut prepared: Vec<Result<New<'_>>> = Vec::with_capacity(policies.len());
         let mut names = HashSet::new();
-        for policy in policies {
-            prepared.push(if names.insert(&policy.name) {
-                self.prepare_new(policy)
-            } else {
-                Err(name_taken(&policy.name))
+        let prepared = policies
+            .iter()
+            .map(|policy| match names.insert(&policy.name) {
+                true => self.prepare_new(policy),
+                false => Err(name_taken(&policy.name)),
             });
-        }
+        let mut prepared: Vec<Result<New<'_>>> = prepared.collect();
         self.record_all(&mut prepared);
-        for new in prepared {
-            let done = new.and_then(|new| match new.execute(&self.context) {
+        let make = |new: Result<New<'_>>| {
+            let new = new?;
+            match new.prepared.execute(self.context.journal.restores()) {
                 Ok(()) => self.take_new(new),
-                Err(error) if undo::is_refused(&error) => {
-                    again.push((results.len(), new));
-                    Err(error)
-                }
                 Err(error) => self.give_up(&new, error),
-            });
-            results.push(done);
-        }
+            }
+        };
+        prepared.into_iter().map(make).collect()
     }
 
     /// Puts back the rest of removed cgroups, such as the levels of their tasks, in whose places

@@ -50,6 +50,14 @@ pub struct CgroupEnforcer {
     slice: MachineSlice,
 }
 
+/// Returns whether the kernel may take a change after those of other groups: on cgroup v1 it takes
+/// some quotas only after those of cgroups above or inside.
+fn may_be_taken_later(done: &Result<()>) -> bool {
+    done.as_ref().is_err_and(|error| {
+        undo::is_refused(error) || matches!(error, EngineError::NotEnforceable { .. })
+    })
+}
+
 /// Returns the error for a name without a group.
 fn no_group(name: &str) -> EngineError {
     EngineError::NoTarget {
@@ -166,37 +174,41 @@ impl CgroupEnforcer {
         groups: &[&GroupPolicy],
         on_made: OnMade<'_>,
     ) -> Vec<Result<()>> {
-        let (mut foreign, mut results, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+        let mut results = self.put_once(groups, &mut *on_made);
+        let mut nr_tried = groups.len();
+        loop {
+            let mut refused: Vec<usize> = (0..groups.len()).collect();
+            refused.retain(|index| may_be_taken_later(&results[*index]));
+            if refused.is_empty() || refused.len() == nr_tried {
+                return results;
+            }
+            nr_tried = refused.len();
+            let again: Vec<&GroupPolicy> = refused.iter().map(|index| groups[*index]).collect();
+            let done = self.put_once(&again, &mut *on_made);
+            for (index, done) in refused.into_iter().zip(done) {
+                results[index] = done;
+            }
+        }
+    }
+
+    fn put_once(&mut self, groups: &[&GroupPolicy], on_made: OnMade<'_>) -> Vec<Result<()>> {
+        let (mut new, mut results) = (Vec::new(), Vec::new());
         for (index, policy) in groups.iter().copied().enumerate() {
             let is_there = self.groups.contains_key(&*policy.name);
             results.push(match policy.selector {
-                _ if is_there => {
-                    let done = self.change(policy, &mut *on_made);
-                    if matches!(done, Err(EngineError::NotEnforceable { .. })) {
-                        refused.push(index);
-                    }
-                    done
-                }
+                _ if is_there => self.change(policy, &mut *on_made),
+                Selector::Process(first) => self.add_own(policy, first, &mut *on_made),
                 Selector::Cgroup(_) => {
-                    foreign.push((index, policy));
+                    new.push((index, policy));
                     Ok(())
                 }
-                Selector::Process(first) => self.add_own(policy, first, &mut *on_made),
             });
         }
         // Foreign groups are added all at once.
-        let policies: Vec<&GroupPolicy> = foreign.iter().map(|(_, policy)| *policy).collect();
+        let policies: Vec<&GroupPolicy> = new.iter().map(|(_, policy)| *policy).collect();
         let done = self.add_foreign(&policies);
-        for ((index, _), done) in foreign.into_iter().zip(done) {
+        for ((index, _), done) in new.into_iter().zip(done) {
             results[index] = done;
-        }
-        // On cgroup v1 the kernel takes some quotas only after those of cgroups above or inside.
-        let mut nr_tried = groups.len();
-        while refused.len() < std::mem::replace(&mut nr_tried, refused.len()) {
-            refused.retain(|index| {
-                results[*index] = self.change(groups[*index], &mut *on_made);
-                results[*index].is_err()
-            });
         }
         results
     }
