@@ -71,7 +71,7 @@ impl Service {
             asked: Asked {
                 knobs: knobs.clone(),
                 best_effort: choice.best_effort,
-                is_scheduled: self.choose(choice)?,
+                is_scheduled: self.choose(None, choice)?,
             },
             renamed_from: None,
             members: Vec::new(),

@@ -59,10 +59,8 @@ impl Service {
         let mut after = before.clone().unwrap_or_default();
         after.knobs = after.knobs.overlaid(&set.knobs);
         after.best_effort |= set.choice.best_effort;
-        after.is_scheduled = match &before {
-            Some(before) => self.choose_again(key, before.is_scheduled, set.choice)?,
-            None => self.choose(set.choice)?,
-        };
+        let present = before.as_ref().map(|before| (key, before.is_scheduled));
+        after.is_scheduled = self.choose(present, set.choice)?;
         self.requests.put(key, Some(after));
         if set.choice.dry_run {
             let desired = self.desired_of(found);
