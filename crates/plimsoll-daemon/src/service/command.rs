@@ -49,8 +49,25 @@ impl Command {
         self.members.iter().any(|member| member.exists())
     }
 
+    /// Has a member take the part of the first process if that has ended. Returns whether the group
+    /// has a process.
+    pub fn has_first(&mut self) -> bool {
+        let mut members = self.members.iter().copied();
+        let next = members.find(|member| member.exists());
+        self.first.exists() || self.begin_with(next)
+    }
+
+    /// Takes a process out of the group, whose cgroup has `members`. Returns whether the group has
+    /// another process.
+    pub fn take_out(&mut self, process: TaskId, members: Vec<TaskId>) -> bool {
+        self.members.retain(|member| *member != process);
+        let mut others = members.into_iter().chain(self.members.iter().copied());
+        let other = others.find(|other| *other != process && other.exists());
+        self.first != process || self.begin_with(other)
+    }
+
     /// Has a process take the part of the first one. Returns whether there is one.
-    pub fn begin_with(&mut self, process: Option<TaskId>) -> bool {
+    fn begin_with(&mut self, process: Option<TaskId>) -> bool {
         self.first = process.unwrap_or(self.first);
         process.is_some()
     }

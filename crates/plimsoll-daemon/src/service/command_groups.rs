@@ -53,9 +53,10 @@ impl Service {
             let is_populated = is_awaited || self.is_populated(&name);
             if self.requests.has_ended(&name, is_populated, now) {
                 self.end_command(&name);
-            } else if is_waiting && self.requests.begin_with_living(&name) {
+            } else if is_waiting && let Some(command) = self.requests.command_mut(&name) {
                 // A group cannot be made for a process that has ended.
-                self.request_commands();
+                command.has_first();
+                self.request_command(&name);
             }
         }
     }
@@ -93,8 +94,9 @@ impl Service {
     /// # Errors
     /// The first failure.
     pub(super) fn take_back_members(&mut self, name: &str) -> Result<()> {
-        let members = self.requests.take_members(name);
-        let members = members.into_iter().filter(|member| member.exists());
+        let command = self.requests.command_mut(name);
+        let noted = command.map(|command| std::mem::take(&mut command.members));
+        let members = noted.into_iter().flatten().filter(|member| member.exists());
         let mut ahead: VecDeque<i32> = members.map(|member| member.tid).collect();
         let (mut result, mut seen) = (Ok(()), BTreeSet::new());
         while let Some(pid) = ahead.pop_front() {
@@ -130,7 +132,8 @@ impl Service {
         let mut in_cgroups = members_of_groups(&self.hierarchy);
         for other in others.iter().filter(|other| *other != name) {
             let members = in_cgroups.remove(other).unwrap_or_default();
-            if !self.requests.take_out(other, process, members) {
+            let command = self.requests.command_mut(other);
+            if !command.is_some_and(|command| command.take_out(process, members)) {
                 self.end_command(other);
             }
         }

@@ -125,7 +125,8 @@ impl Service {
     /// Notes a success, and moves the group's noted processes into it. If that fails, the group is
     /// tried again.
     fn note_applied(&mut self, name: &str, knobs: Knobs, loss: Option<String>) {
-        if let Some(earlier) = self.requests.earlier_name(name).map(str::to_owned) {
+        let command = self.requests.command(name);
+        if let Some(earlier) = command.and_then(|command| command.renamed_from.clone()) {
             // Processes in the earlier cgroup may have forked since the start.
             let left = members_of_groups(&self.hierarchy).remove(&earlier);
             let left = left.into_iter().flatten();
@@ -152,7 +153,8 @@ impl Service {
 
     /// Undoes the group that a renamed one was under its earlier name: its processes are in this one.
     fn end_earlier_name(&mut self, name: &str) {
-        let Some(earlier) = self.requests.take_earlier_name(name) else {
+        let command = self.requests.command_mut(name);
+        let Some(earlier) = command.and_then(|command| command.renamed_from.take()) else {
             return;
         };
         if self.table.get(&earlier).is_none() {

@@ -40,7 +40,7 @@ impl Service {
         }
         let is_taken = self.file.rule(&name).is_some()
             || self.table.get(&name).is_some()
-            || self.requests.is_earlier_name(&name);
+            || self.requests.earlier_names().any(|earlier| earlier == name);
         if is_taken {
             return Err(EngineError::NameTaken { name }.to_string());
         }

@@ -97,6 +97,10 @@ impl Requests {
         self.requested.commands.get(name)
     }
 
+    pub fn command_mut(&mut self, name: &str) -> Option<&mut Command> {
+        self.requested.commands.get_mut(name)
+    }
+
     pub fn commands(&self) -> impl Iterator<Item = (&String, &Command)> {
         self.requested.commands.iter()
     }
@@ -126,29 +130,14 @@ impl Requests {
             command
                 .members
                 .retain(|member| !is_this_process(member.tid));
-            command.first.exists() || command.begin_with(command.members.first().copied())
+            command.has_first()
         });
-    }
-
-    /// Whether a renamed group had this name, and is not in force under its other one yet.
-    pub fn is_earlier_name(&self, name: &str) -> bool {
-        self.earlier_names().any(|earlier| earlier == name)
     }
 
     /// The earlier names of all groups.
     pub fn earlier_names(&self) -> impl Iterator<Item = &str> {
         let commands = self.requested.commands.values();
         commands.filter_map(|command| command.renamed_from.as_deref())
-    }
-
-    /// The earlier name of a group, in whose cgroup processes of it may be.
-    pub fn earlier_name(&self, name: &str) -> Option<&str> {
-        self.command(name)?.renamed_from.as_deref()
-    }
-
-    /// Forgets the earlier name of a group, and returns it.
-    pub fn take_earlier_name(&mut self, name: &str) -> Option<String> {
-        self.requested.commands.get_mut(name)?.renamed_from.take()
     }
 
     /// Notes the members of the groups of commands, and removes the groups that have ended.
@@ -166,26 +155,9 @@ impl Requests {
         ended
     }
 
-    /// Has a noted member take the part of the first process if that has ended. Returns whether one
-    /// does.
-    pub fn begin_with_living(&mut self, name: &str) -> bool {
-        let Some(command) = self.requested.commands.get_mut(name) else {
-            return false;
-        };
-        let mut members = command.members.iter().copied();
-        let living = members.find(|member| member.exists());
-        !command.first.exists() && command.begin_with(living)
-    }
-
-    /// Returns the processes that are to be moved into a group, which are noted no longer.
-    pub fn take_members(&mut self, name: &str) -> Vec<TaskId> {
-        let command = self.requested.commands.get_mut(name);
-        command.map_or_else(Vec::new, |command| std::mem::take(&mut command.members))
-    }
-
     /// Notes a process that is to be moved into a group.
     pub fn note_member(&mut self, name: &str, member: TaskId) {
-        if let Some(command) = self.requested.commands.get_mut(name) {
+        if let Some(command) = self.command_mut(name) {
             command.members.push(member);
         }
     }
@@ -196,18 +168,6 @@ impl Requests {
             .commands()
             .filter(|(_, command)| command.first == process || command.members.contains(&process));
         with.map(|(name, _)| name.clone()).collect()
-    }
-
-    /// Takes a process out of a group, whose cgroup has `members`. Returns whether the group has
-    /// another process.
-    pub fn take_out(&mut self, name: &str, process: TaskId, members: Vec<TaskId>) -> bool {
-        let Some(command) = self.requested.commands.get_mut(name) else {
-            return false;
-        };
-        command.members.retain(|member| *member != process);
-        let mut others = members.into_iter().chain(command.members.iter().copied());
-        let other = others.find(|other| *other != process && other.exists());
-        command.first != process || command.begin_with(other)
     }
 
     /// Whether the group of a command has been without processes for [`KEPT_EMPTY`].
