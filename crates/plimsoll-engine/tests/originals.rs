@@ -618,16 +618,30 @@ fn nested_quotas_of_others_are_lowered_in_one_go_and_raised_again_by_undo() {
     let mut rig = Rig::on(Version::V1);
     let names = ["d", "d/1", "d/1/2"];
     for name in names {
-        simulated::with(|kernel| drop(kernel.others_create(Path::new(name))));
+        others_create(name);
         others_write(&format!("{name}/cpu.cfs_quota_us"), "50000");
     }
-    let quotas = || names.map(|name| quota_of(Version::V1, Path::new(name)).unwrap());
+    let quotas = || names.map(|name| quota_of(Version::V1, name).unwrap());
     let groups = names.map(|name| foreign(name, r#"{"quota": "20ms/100ms"}"#));
     let done = rig.enforcer().put_all(&groups.each_ref());
     assert!(done.iter().all(Result::is_ok), "{done:?}");
     assert_eq!(quotas(), ["20000"; 3]);
     rig.stop();
     assert_eq!(quotas(), ["50000"; 3]);
+}
+
+#[test]
+fn an_inner_group_has_its_own_level_also_where_it_begins_with_one_around_it() {
+    let mut rig = Rig::on(Version::V1);
+    others_create("s/1");
+    others_start(9, "s/1", 0);
+    let groups = [("/s", r#"{"nice": "7"}"#), ("/s/1", r#"{"nice": "0"}"#)];
+    let groups = groups.map(|(name, knobs)| foreign(name, knobs));
+    let done = rig.enforcer().put_all(&groups.each_ref());
+    assert!(done.iter().all(Result::is_ok), "{done:?}");
+    assert_eq!(nice([5, 9]), [7, 0]);
+    rig.stop();
+    assert_eq!(nice([5, 9]), [0, 0]);
 }
 
 #[test]

@@ -97,9 +97,7 @@ impl Prepared {
                 all.extend(level.entries(nice.nice, &path));
             }
             olds.push(before);
-            if now != nice.nice {
-                self.renice.push((tid, nice.nice, now));
-            }
+            self.renice.push((tid, nice.nice, now));
         }
         // Tasks started by these from now on have the level, too.
         let group = restores.groups.get(&path);
@@ -120,7 +118,11 @@ impl Prepared {
     /// Makes the change. When the kernel refuses, the values from before are written back.
     pub fn execute(&self, restores: &Restores) -> Result<()> {
         self.change.execute(&self.group)?;
-        for (tid, nice, _) in &self.renice {
+        for (tid, nice, before) in &self.renice {
+            // It may have another by now: that of a group around this one, which began with it.
+            if before == nice && tasks::nice(*tid).is_ok_and(|now| now == *nice) {
+                continue;
+            }
             if let Err(error) = tasks::set_nice(*tid, *nice) {
                 self.revert();
                 return Err(error);
