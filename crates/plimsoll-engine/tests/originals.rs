@@ -234,6 +234,22 @@ fn cgroups_of_others_inside_of_a_group_outlive_a_change_that_would_build_it_anew
 }
 
 #[test]
+fn a_process_whose_cgroup_is_gone_stays_in_the_one_around_it() {
+    let mut rig = Rig::new();
+    others_create("s/1");
+    others_write("cgroup.subtree_control", "+cpu");
+    others_move(5, "s/1");
+    rig.run("job", 5, r#"{"cap": "10%"}"#);
+    // The one around it takes no process itself any more.
+    others_remove("s/1");
+    others_create("s/2");
+    others_write("s/cgroup.subtree_control", "+cpu");
+    fork(5, 6);
+    rig.stop();
+    assert_eq!([5, 6].map(place), ["s/plimsoll-left"; 2]);
+}
+
+#[test]
 fn a_process_in_the_parent_of_groups_is_named() {
     // The controller may be on already.
     for control in ["", "+cpu"] {
@@ -617,8 +633,8 @@ fn nested_quotas_are_lowered_and_raised_in_one_go() {
 fn nested_quotas_of_others_are_lowered_in_one_go_and_raised_again_by_undo() {
     let mut rig = Rig::on(Version::V1);
     let names = ["d", "d/1", "d/1/2"];
+    names[1..].iter().for_each(|name| others_create(name));
     for name in names {
-        others_create(name);
         others_write(&format!("{name}/cpu.cfs_quota_us"), "50000");
     }
     let quotas = || names.map(|name| quota_of(Version::V1, name).unwrap());

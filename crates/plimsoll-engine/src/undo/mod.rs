@@ -23,6 +23,8 @@ use crate::own_groups::may_be_own;
 use crate::runtime::remove_written;
 use crate::tasks;
 
+/// Name of the cgroup of processes that no cgroup above their old one takes.
+const LEFT: &str = "plimsoll-left";
 /// Time for which a group that keeps forking is chased.
 const EVACUATION_MAX: Duration = Duration::from_secs(10);
 
@@ -205,25 +207,60 @@ pub(crate) fn move_back(folders: &[PathBuf], pid: i32) -> Result<()> {
 }
 
 /// Moves a process to a cgroup, or to the nearest one above that takes it: v2 refuses processes
-/// where children have controllers, except at the root. Groups of ours above are skipped.
+/// where children have controllers, except at the root. There the limits above its old cgroup
+/// would hold no more, so a new cgroup in the nearest one comes before. Groups of ours above are
+/// skipped.
 fn move_to_nearest(folder: &Path, pid: i32) -> Result<()> {
     let above = folder.ancestors().skip(1).filter(|path| !may_be_own(path));
-    let mut first_error = None;
+    let (mut first_error, mut refuses) = (None, None);
     for place in std::iter::once(folder).chain(above) {
-        if !os::exists(&place.join("cgroup.procs")) {
+        if !is_cgroup(place) {
             continue;
+        }
+        let is_root = !place.parent().is_some_and(is_cgroup);
+        if let Some(within) = refuses.filter(|_| is_root)
+            && move_into_new(within, pid).is_ok()
+        {
+            return Ok(());
         }
         if would_harm(place) {
             let path = place.to_owned();
             first_error = first_error.or(Some(CgroupError::HasChildren { path }));
+            refuses = refuses.or(Some(place));
             continue;
         }
         match move_process(&[place.to_owned()], pid) {
             Ok(()) => return Ok(()),
-            Err(error) => first_error = first_error.or(Some(error)),
+            Err(error) => {
+                let is_busy = error.os_error() == Some(libc::EBUSY);
+                refuses = refuses.or(is_busy.then_some(place));
+                first_error = first_error.or(Some(error));
+            }
         }
     }
     first_error.map_or(Ok(()), |error| Err(error.into()))
+}
+
+fn is_cgroup(folder: &Path) -> bool {
+    os::exists(&folder.join("cgroup.procs"))
+}
+
+/// Moves a process to a cgroup of its own kind in another, which may be there from before. It
+/// stays, as the process does; whoever removes the other one removes it.
+fn move_into_new(within: &Path, pid: i32) -> Result<()> {
+    let folder = within.join(LEFT);
+    match os::create_folder(&folder) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            return Err(EngineError::file("create", &folder, error));
+        }
+        _ => {}
+    }
+    let moved = move_process(std::slice::from_ref(&folder), pid);
+    if moved.is_err() {
+        // It is not removed if it has processes.
+        let _ = os::remove_folder(&folder);
+    }
+    Ok(moved?)
 }
 
 /// Returns whether a process would make a v2 cgroup the root of a threaded subtree, so that the
