@@ -151,7 +151,7 @@ impl World {
                 self.tell(|| format!("others rename {} to {}", from.display(), to.display()));
                 self.counts.renamed += 1;
                 self.shadow.rename(from, to);
-                self.kept.remove(&shown(from));
+                self.is_disturbed |= self.kept.remove(&shown(from)).is_some();
                 return self.observe_sometimes();
             }
         }

@@ -62,9 +62,11 @@ impl World {
         act: impl FnOnce(&mut Option<Service>) -> R,
     ) -> Option<R> {
         let (before, after) = (self.wanted.groups(), next.groups());
-        // A command may turn out to have ended.
+        // A command may turn out to have ended, or its group, which a full disk left without its
+        // processes.
         let demands = [&self.wanted, next].map(|wanted| {
-            let running = wanted.without_commands(|name| !self.has_members(name));
+            let may_end = |name: &str| self.is_stale || !self.has_members(name);
+            let running = wanted.without_commands(may_end);
             [wanted.demands_headroom(), running.demands_headroom()]
         });
         let mut demands = demands.iter().flatten();
