@@ -1,6 +1,6 @@
 //! The enforcer for stock kernels.
 
-mod add;
+mod foreign;
 mod left;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -192,22 +192,22 @@ impl CgroupEnforcer {
     }
 
     fn put_once(&mut self, groups: &[&GroupPolicy], on_made: OnMade<'_>) -> Vec<Result<()>> {
-        let (mut new, mut results) = (Vec::new(), Vec::new());
+        let (mut foreign, mut results) = (Vec::new(), Vec::new());
         for (index, policy) in groups.iter().copied().enumerate() {
             let is_there = self.groups.contains_key(&*policy.name);
             results.push(match policy.selector {
-                _ if is_there => self.change(policy, &mut *on_made),
-                Selector::Process(first) => self.add_own(policy, first, &mut *on_made),
                 Selector::Cgroup(_) => {
-                    new.push((index, policy));
+                    foreign.push((index, policy));
                     Ok(())
                 }
+                Selector::Process(_) if is_there => self.change(policy, &mut *on_made),
+                Selector::Process(first) => self.add_own(policy, first, &mut *on_made),
             });
         }
-        // Foreign groups are added all at once.
-        let policies: Vec<&GroupPolicy> = new.iter().map(|(_, policy)| *policy).collect();
-        let done = self.add_foreign(&policies);
-        for ((index, _), done) in new.into_iter().zip(done) {
+        // Foreign groups have one record for all.
+        let policies: Vec<&GroupPolicy> = foreign.iter().map(|(_, policy)| *policy).collect();
+        let done = self.put_foreign(&policies);
+        for ((index, _), done) in foreign.into_iter().zip(done) {
             results[index] = done;
         }
         results

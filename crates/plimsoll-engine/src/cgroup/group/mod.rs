@@ -74,7 +74,7 @@ impl Group {
         Ok(is_behind || self.nr_processes()? > 0)
     }
 
-    /// Replaces the knobs.
+    /// Replaces the knobs of an own group.
     ///
     /// # Errors
     /// When the kernel refuses; then the old knobs are in force, as far as the kernel lets them.
@@ -84,12 +84,8 @@ impl Group {
         context: &mut Context,
         on_made: OnMade<'_>,
     ) -> Result<()> {
-        let Self { common, origin } = self;
-        let changed = match origin {
-            Origin::Own(own) => own.change(common, knobs, context, on_made),
-            Origin::Foreign => foreign::change(common, knobs, context),
-        };
-        if let Err(error) = changed {
+        let (common, own) = self.own()?;
+        if let Err(error) = own.change(common, knobs, context, on_made) {
             common.follow_headroom(&context.headroom);
             return Err(error);
         }
@@ -118,10 +114,16 @@ impl Group {
     /// # Errors
     /// When the kernel refuses, or the group's cgroup is foreign: processes get there by their maker.
     pub fn take_in(&mut self, pid: i32, context: &mut Context) -> Result<()> {
-        match &mut self.origin {
-            Origin::Own(own) => own.take_in(&self.common, pid, context),
+        let (common, own) = self.own()?;
+        own.take_in(common, pid, context)
+    }
+
+    fn own(&mut self) -> Result<(&mut Common, &mut Own)> {
+        let Self { common, origin } = self;
+        match origin {
+            Origin::Own(own) => Ok((common, own)),
             Origin::Foreign => Err(EngineError::NoTarget {
-                target: self.common.name.as_ref().into(),
+                target: common.name.as_ref().into(),
                 what: "group of Plimsoll's own",
             }),
         }

@@ -11,17 +11,13 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_cgroupfs::{CpuGroup, WEIGHT_DEFAULT};
 
-use self::check::check_one_cgroup;
-use self::prepared::Prepared;
 use super::common::{Common, Context};
-use super::layout::{Layer, Layout};
+use super::layout::Layer;
 use crate::cgroup::audit::external_changes;
 use crate::cgroup::change::Change;
-use crate::cgroup::place::{explained, give_controller};
 use crate::cgroup::wanted::Wanted;
 use crate::error::Result;
 use crate::journal::{FileRestore, Held};
-use crate::knobs::Knobs;
 use crate::undo::{self, UndoReport};
 
 /// Returns the weight that a cgroup had at first.
@@ -36,36 +32,6 @@ pub(super) fn weight_at_first(group: &CpuGroup, context: &Context) -> Result<u32
         Some(file) => Ok(group.weight_of(&path, &file.old)?),
         None => Ok(group.read_weight()?),
     }
-}
-
-/// Sets other knobs; undo still writes the first original values. A knob that is not set any more
-/// is put back. Loops are not started.
-///
-/// # Errors
-/// When the kernel refuses; then all is as it was before.
-pub(super) fn change(common: &mut Common, knobs: &Knobs, context: &mut Context) -> Result<()> {
-    check_one_cgroup(knobs)?;
-    let group = common.layout.top.clone();
-    group.check_exists()?;
-    // The controller may be off since.
-    give_controller(&group, &context.runtime)?;
-    let yields = context.yields(knobs, common.is_scheduled, true);
-    if !yields {
-        // Before the quota is read and put back: the loop must not change it any more.
-        context.headroom.remove(&common.name);
-    }
-    let restores = context.journal.restores();
-    let known = restores.held(&folder_of(&group));
-    let prepared = Prepared::new(group.clone(), known, restores, knobs, yields)?;
-    context.journal.record(&prepared.entries)?;
-    if let Err(error) = prepared.execute(context.journal.restores()) {
-        prepared.note_failure(&mut context.journal);
-        return Err(explained(&group, knobs, error));
-    }
-    prepared.note_success(&mut context.journal);
-    common.layout = Layout::of_foreign(group, knobs, yields);
-    common.knobs = knobs.clone();
-    Ok(())
 }
 
 /// Lists the external changes of the group's files.

@@ -1,4 +1,4 @@
-//! Adding foreign cgroups, many at once.
+//! Putting foreign cgroups into force, many at once.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -17,19 +17,18 @@ use crate::cgroup::place::{explained, give_controller};
 use crate::error::{EngineError, Result};
 use crate::group_policy::{GroupPolicy, Selector};
 use crate::journal::Entry;
-use crate::knobs::Knobs;
 use crate::undo::UndoReport;
 
 /// Number of groups that are prepared and recorded at once: a prepared change takes memory until it
 /// is made.
 const TOGETHER_MAX: usize = 1_000;
 
-struct New<'a> {
+struct Pending<'a> {
     policy: &'a GroupPolicy,
     prepared: Prepared,
-    /// Whether an earlier owner has left this very cgroup: then it stays limited if the change
-    /// fails, and is tried again.
-    was_left: bool,
+    /// Nothing of ours is in force for the cgroup yet: it is in no group, and no earlier owner has
+    /// left it limited.
+    is_new: bool,
 }
 
 /// Returns the path of a group's foreign cgroup.
@@ -41,31 +40,40 @@ fn path_of(policy: &GroupPolicy) -> Result<&Path> {
 }
 
 impl CgroupEnforcer {
-    /// Adds foreign cgroups and sets their knobs. Each is added or refused by itself.
-    pub(super) fn add_foreign(&mut self, policies: &[&GroupPolicy]) -> Vec<Result<()>> {
+    /// Puts foreign cgroups into force. Each succeeds or fails by itself.
+    pub(super) fn put_foreign(&mut self, policies: &[&GroupPolicy]) -> Vec<Result<()>> {
         let chunks = policies.chunks(TOGETHER_MAX);
-        chunks.flat_map(|some| self.add_some(some)).collect()
+        chunks.flat_map(|some| self.put_some(some)).collect()
     }
 
-    fn add_some(&mut self, policies: &[&GroupPolicy]) -> Vec<Result<()>> {
+    fn put_some(&mut self, policies: &[&GroupPolicy]) -> Vec<Result<()>> {
         self.put_back_removed(policies);
         let mut names = HashSet::new();
         let prepared = policies
             .iter()
             .map(|policy| match names.insert(&policy.name) {
-                true => self.prepare_new(policy),
+                true => self.prepare(policy),
                 false => Err(name_taken(&policy.name)),
             });
-        let mut prepared: Vec<Result<New<'_>>> = prepared.collect();
+        let mut prepared: Vec<Result<Pending<'_>>> = prepared.collect();
         self.record_all(&mut prepared);
-        let make = |new: Result<New<'_>>| {
-            let new = new?;
-            match new.prepared.execute(self.context.journal.restores()) {
-                Ok(()) => self.take_new(new),
-                Err(error) => self.give_up(&new, error),
+        let make = |(pending, policy): (Result<Pending<'_>>, &&GroupPolicy)| {
+            let done = pending.and_then(|pending| self.make_pending(pending));
+            if done.is_err()
+                && let Some(present) = self.groups.get(&*policy.name)
+            {
+                present.common.follow_headroom(&self.context.headroom);
             }
+            done
         };
-        prepared.into_iter().map(make).collect()
+        prepared.into_iter().zip(policies).map(make).collect()
+    }
+
+    fn make_pending(&mut self, pending: Pending<'_>) -> Result<()> {
+        match pending.prepared.execute(self.context.journal.restores()) {
+            Ok(()) => self.take(pending),
+            Err(error) => Err(self.give_up(&pending, error)),
+        }
     }
 
     /// Puts back the rest of removed cgroups, such as the levels of their tasks, in whose places
@@ -79,7 +87,9 @@ impl CgroupEnforcer {
             let found = group.clone().bound_to(inode).check_exists();
             inode.is_some() && found.is_err_and(|error| error.is_gone())
         };
-        let paths = policies.iter().filter_map(|policy| path_of(policy).ok());
+        let is_new = |policy: &&&GroupPolicy| !self.groups.contains_key(&*policy.name);
+        let new = policies.iter().filter(is_new);
+        let paths = new.filter_map(|policy| path_of(policy).ok());
         let groups = paths.map(|path| CpuGroup::at(&self.context.hierarchy, path));
         let removed = groups.clone().filter(is_removed);
         let mut folders: Vec<PathBuf> = removed.map(|group| folder_of(&group)).collect();
@@ -103,32 +113,37 @@ impl CgroupEnforcer {
     }
 
     /// Reads the files of a cgroup, and plans the writes.
-    fn prepare_new<'a>(&mut self, policy: &'a GroupPolicy) -> Result<New<'a>> {
-        let path = path_of(policy)?;
+    fn prepare<'a>(&self, policy: &'a GroupPolicy) -> Result<Pending<'a>> {
         check_one_cgroup(&policy.knobs)?;
-        let group = CpuGroup::at(&self.context.hierarchy, path);
-        self.check_new(&policy.name, &group)?;
-        // From here on this cgroup is meant, even if another takes its path meanwhile.
-        let group = group.bound()?;
-        self.context.hierarchy.check_writable(path)?;
-        give_controller(&group, &self.context.runtime)?;
-        let yields = self.yields(policy);
+        let present = self.groups.get(&*policy.name);
+        let group = match present {
+            Some(present) if present.is_foreign() => present.cgroup().clone(),
+            Some(_) => return Err(name_taken(&policy.name)),
+            None => self.new_cgroup(policy)?,
+        };
         let folder = folder_of(&group);
-        let was_left = self.left.contains(&folder);
         let restores = self.context.journal.restores();
         let known = restores.held(&folder);
         if known.inode.is_some() {
             // Another may have come since.
             group.clone().bound_to(known.inode).check_exists()?;
         }
+        // The controller may be off since.
+        give_controller(&group, &self.context.runtime)?;
+        let yields = self.yields(policy);
+        if !yields {
+            // Before the quota is read and put back: the loop must not change it any more.
+            self.context.headroom.remove(&policy.name);
+        }
         let mut prepared = Prepared::new(group, known, restores, &policy.knobs, yields)?;
-        if let (false, Some(inode)) = (was_left, prepared.group.inode()) {
+        let is_new = present.is_none() && !self.left.contains(&folder);
+        if let (true, Some(inode)) = (is_new, prepared.group.inode()) {
             prepared.entries.insert(0, Entry::Hold { folder, inode });
         }
-        Ok(New {
+        Ok(Pending {
             policy,
             prepared,
-            was_left,
+            is_new,
         })
     }
 
@@ -137,15 +152,23 @@ impl CgroupEnforcer {
         context.yields(&policy.knobs, policy.is_scheduled, true)
     }
 
+    /// Finds the cgroup of a new group. From here on this cgroup is meant, even if another takes its
+    /// path meanwhile.
+    fn new_cgroup(&self, policy: &GroupPolicy) -> Result<CpuGroup> {
+        let path = path_of(policy)?;
+        let group = CpuGroup::at(&self.context.hierarchy, path);
+        self.check_new(&policy.name, &group)?;
+        let group = group.bound()?;
+        self.context.hierarchy.check_writable(path)?;
+        Ok(group)
+    }
+
     fn check_new(&self, name: &str, group: &CpuGroup) -> Result<()> {
         if group.path().as_os_str().is_empty() {
             return Err(EngineError::NoTarget {
                 target: "/".into(),
                 what: "cgroup with knobs",
             });
-        }
-        if self.groups.contains_key(name) {
-            return Err(name_taken(name));
         }
         let shown = name::shown(group.path());
         if name == shown {
@@ -163,56 +186,61 @@ impl CgroupEnforcer {
         }
     }
 
-    /// Records the changes of all groups at once. If that fails, all of them fail.
-    fn record_all(&mut self, prepared: &mut [Result<New<'_>>]) {
-        let ready = prepared.iter_mut().flatten();
+    /// Records the changes of all groups at once. If that fails, so do all groups that need it.
+    fn record_all(&mut self, prepared: &mut [Result<Pending<'_>>]) {
+        let ready = prepared.iter().flatten();
         let together: Vec<Entry> = ready
-            .flat_map(|new| std::mem::take(&mut new.prepared.entries))
+            .flat_map(|pending| pending.prepared.entries.iter().cloned())
             .collect();
         if let Err(error) = self.context.journal.record(&together) {
-            for one in prepared.iter_mut().filter(|one| one.is_ok()) {
+            let needs_it = |one: &&mut Result<Pending<'_>>| {
+                one.as_ref().is_ok_and(|it| !it.prepared.entries.is_empty())
+            };
+            for one in prepared.iter_mut().filter(needs_it) {
                 *one = Err(copy_of(&error));
             }
         }
     }
 
-    fn take_new(&mut self, new: New<'_>) -> Result<()> {
-        let New {
+    fn take(&mut self, pending: Pending<'_>) -> Result<()> {
+        let Pending {
             policy,
             prepared,
-            was_left,
-        } = new;
+            is_new,
+        } = pending;
         let cgroup = prepared.group.clone();
-        let knobs: &Knobs = &policy.knobs;
         prepared.note_success(&mut self.context.journal);
-        let layout = Layout::of_foreign(cgroup.clone(), knobs, self.yields(policy));
+        self.left.remove(&folder_of(&cgroup));
+        let (name, knobs) = (&*policy.name, &policy.knobs);
+        let layout = Layout::of_foreign(cgroup, knobs, self.yields(policy));
+        let mut common = Common::new(name, knobs.clone(), policy.is_scheduled, layout);
+        if let Some(present) = self.groups.remove(name) {
+            common.loops = present.common.loops;
+        }
         let mut group = Group {
-            common: Common::new(&policy.name, knobs.clone(), policy.is_scheduled, layout),
+            common,
             origin: Origin::Foreign,
         };
         let started = group.start_loops(&self.context);
-        self.left.remove(&folder_of(&cgroup));
         match &started {
-            Err(_) if was_left => self.insert(group),
-            Err(_) => group.undo(&mut self.context, &mut UndoReport::default()),
-            Ok(()) => self.insert(group),
+            Err(_) if is_new => group.undo(&mut self.context, &mut UndoReport::default()),
+            _ => self.insert(group),
         }
         started
     }
 
-    /// Puts a cgroup back whose change failed.
-    fn give_up(&mut self, new: &New<'_>, error: EngineError) -> Result<()> {
-        let group = &new.prepared.group;
-        let error = explained(group, &new.policy.knobs, error);
-        if new.was_left {
-            new.prepared.note_failure(&mut self.context.journal);
-        } else {
-            let folder = folder_of(group);
+    /// Takes back what was noted of a change that failed: all, if nothing of ours is in force.
+    fn give_up(&mut self, pending: &Pending<'_>, error: EngineError) -> EngineError {
+        let group = &pending.prepared.group;
+        let error = explained(group, &pending.policy.knobs, error);
+        if pending.is_new {
             // The first error tells more.
             let mut report = UndoReport::default();
-            put_back(&[folder], &mut self.context, &mut report);
+            put_back(&[folder_of(group)], &mut self.context, &mut report);
+        } else {
+            pending.prepared.note_failure(&mut self.context.journal);
         }
-        Err(error)
+        error
     }
 }
 
