@@ -3,20 +3,18 @@
 //! Each cell has a guest of its own, because an earlier run in the same guest would change its
 //! digits. A single `--cell` yields the same digits as the whole matrix.
 
-use std::collections::VecDeque;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
-use std::sync::PoisonError;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use crate::cell::Cell;
 use crate::error::{LabError, Result};
 use crate::guest::{FOLDER, LAB, PLIMSOLL, RESULT, SCRIPT};
-use crate::results::{Folder, Outcome};
+use crate::guests::{
+    self, digest, in_parallel, keep, kept, last_line, output_of, say, this_program,
+};
+use crate::results::Outcome;
 use crate::workload::Workload;
 
 /// Timeouts of a guest in seconds: of its own time, and of the host's.
@@ -29,7 +27,8 @@ pub struct Host {
     /// The project's folder.
     pub root: PathBuf,
     pub plimsoll: PathBuf,
-    pub folder: Folder,
+    /// Folder with a file for each measured cell, so that an interrupted run can resume.
+    pub folder: PathBuf,
     /// Number of guests at a time; each keeps one core busy.
     pub jobs: usize,
 }
@@ -41,55 +40,42 @@ struct Tool {
     guest: String,
 }
 
-/// The state that the workers share.
-struct Shared {
-    left: VecDeque<Cell>,
-    total: usize,
-    ended: usize,
-    found: Vec<Outcome>,
-    failed: Vec<String>,
-    begun: Instant,
-}
-
 impl Host {
     /// Measures cells in parallel, prints a line for each, and returns the outcomes. A failed cell
     /// is reported in its line, and the others continue.
     pub fn measure(&self, cells: &[Cell], again: bool) -> (Vec<Outcome>, usize) {
-        let shared = Mutex::new(Shared {
-            left: cells.iter().copied().collect(),
-            total: cells.len(),
-            ended: 0,
-            found: Vec::new(),
-            failed: Vec::new(),
-            begun: Instant::now(),
-        });
-        let lock = || shared.lock().unwrap_or_else(PoisonError::into_inner);
-        thread::scope(|scope| {
-            for _ in 0..self.jobs {
-                scope.spawn(|| {
-                    loop {
-                        let Some(cell) = lock().left.pop_front() else {
-                            return;
-                        };
-                        let begun = Instant::now();
-                        let result = self.cell(&cell, again);
-                        lock().end(&cell, result, begun.elapsed());
-                    }
-                });
+        let (begun, ended) = (Instant::now(), AtomicUsize::new(0));
+        let outcomes = in_parallel(self.jobs, cells, |cell| {
+            let cell_begun = Instant::now();
+            let result = self.cell(cell, again);
+            let at = format!(
+                "[{}/{}, {} s] {cell}",
+                ended.fetch_add(1, Ordering::Relaxed) + 1,
+                cells.len(),
+                begun.elapsed().as_secs()
+            );
+            let took = cell_begun.elapsed().as_secs();
+            match &result {
+                Ok(outcome) => say(&format!("{at}: {} ({took} s)", brief(outcome))),
+                Err(error) => say(&format!("{at}: FAILED: {error}")),
             }
+            result.ok()
         });
-        let shared = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
-        (shared.found, shared.failed.len())
+        let found: Vec<Outcome> = outcomes.into_iter().flatten().collect();
+        let failed = cells.len() - found.len();
+        (found, failed)
     }
 
     fn cell(&self, cell: &Cell, again: bool) -> Result<Outcome> {
         let tools = self.tools(cell)?;
         let programs = self.digest(cell, &tools)?;
-        if !again && let Some(outcome) = self.folder.get(cell, &programs) {
+        let name = cell.to_string().replace('/', "_");
+        let path = self.folder.join(format!("{name}.json"));
+        if !again && let Some(outcome) = kept(&path, &programs) {
             return Ok(outcome);
         }
         let outcome = self.boot(cell, &tools)?;
-        self.folder.put(cell, &programs, &outcome)?;
+        keep(&path, &programs, &outcome)?;
         Ok(outcome)
     }
 
@@ -124,39 +110,30 @@ impl Host {
 
     /// Builds another project's scheduler, if it is missing.
     fn peer(&self, name: &str) -> Result<PathBuf> {
-        let failed = |why: String| LabError::Command {
-            what: format!("bench/peers {name}"),
-            why,
-        };
+        let what = format!("bench/peers {name}");
         let mut command = Command::new(self.root.join("bench/peers"));
-        let output = command
-            .arg(name)
-            .stderr(Stdio::inherit())
-            .output()
-            .map_err(|error| failed(error.to_string()))?;
+        let output = output_of(command.arg(name).stderr(Stdio::inherit()), &what)?;
         let said = String::from_utf8_lossy(&output.stdout);
         let path = said.lines().find_map(|line| line.strip_prefix(name));
         match path {
             Some(path) if output.status.success() => Ok(PathBuf::from(path.trim())),
-            _ => Err(failed(
-                "it is not to be had (the reason is above)".to_owned(),
-            )),
+            _ => Err(LabError::Command {
+                what,
+                why: "it is not to be had (the reason is above)".to_owned(),
+            }),
         }
     }
 
     /// Server, encoder and clip; the script finds Plimsoll and this program on its path.
     fn web(&self) -> Result<Vec<Tool>> {
+        let what = "bench/webserver --files";
         let script = self.root.join("bench/webserver");
-        let failed = |why: String| LabError::Command {
-            what: "bench/webserver --files".to_owned(),
-            why,
-        };
-        let output = Command::new(script).arg("--files").output();
-        let output = output.map_err(|error| failed(error.to_string()))?;
+        let output = output_of(Command::new(script).arg("--files"), what)?;
         if !output.status.success() {
-            return Err(failed(
-                String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-            ));
+            return Err(LabError::Command {
+                what: what.to_owned(),
+                why: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+            });
         }
         let tool = |path: PathBuf, guest: &str| Tool {
             path,
@@ -176,8 +153,6 @@ impl Host {
     /// Digest of everything that affects figures, except the kernel, whose version is part of the
     /// outcome.
     fn digest(&self, cell: &Cell, tools: &[Tool]) -> Result<String> {
-        let mut hasher = DefaultHasher::new();
-        cell.to_string().hash(&mut hasher);
         let mut paths = vec![
             self.plimsoll.clone(),
             this_program()?,
@@ -185,92 +160,37 @@ impl Host {
             self.root.join("vm/init"),
         ];
         paths.extend(tools.iter().map(|tool| tool.path.clone()));
-        for path in paths {
-            let bytes = std::fs::read(&path).map_err(LabError::file(path))?;
-            bytes.hash(&mut hasher);
-        }
-        Ok(format!("{:016x}", hasher.finish()))
+        digest(&paths, &[&cell.to_string()])
     }
 
     /// Boots a guest and reads its result.
     fn boot(&self, cell: &Cell, tools: &[Tool]) -> Result<Outcome> {
-        let mut command = Command::new(self.root.join("vm/run"));
         // Paths affect digits, so the guest's are independent of this machine's.
-        command
-            .stdin(Stdio::null())
-            .args(["--virtual-time", "--directory", FOLDER]);
-        command.args(["--kernel", cell.kernel.name()]);
-        for (flag, value) in [
-            ("--cpus", cell.cpus.count),
-            ("--llcs", cell.cpus.llcs),
-            ("--timeout", HOST_MAX_SECONDS),
-            ("--guest-timeout", GUEST_MAX_SECONDS),
-        ] {
-            command.args([flag, &value.to_string()]);
-        }
-        let mut file = |path: &Path, guest: &str| {
-            command.args(["--file", &format!("{}:{guest}", path.display())]);
-        };
-        file(&self.plimsoll, PLIMSOLL);
-        file(&this_program()?, LAB);
-        for tool in tools {
-            file(&tool.path, &tool.guest);
-        }
-        command.args(["--", LAB, "guest", &cell.to_string()]);
+        let flags = [
+            ("--directory", FOLDER.to_owned()),
+            ("--kernel", cell.kernel.to_string()),
+            ("--cpus", cell.cpus.count.to_string()),
+            ("--llcs", cell.cpus.llcs.to_string()),
+            ("--timeout", HOST_MAX_SECONDS.to_string()),
+            ("--guest-timeout", GUEST_MAX_SECONDS.to_string()),
+        ];
+        let lab = this_program()?;
+        let mut files: Vec<(&Path, &str)> = vec![(&self.plimsoll, PLIMSOLL), (&lab, LAB)];
+        files.extend(tools.iter().map(|tool| (&*tool.path, &*tool.guest)));
+        let command = [LAB, "guest", &cell.to_string()];
+        let output = guests::boot(&self.root, &flags, &files, &command)?;
         let failed = |why: String| LabError::Command {
             what: format!("cell {cell}"),
             why,
         };
-        let output = command
-            .output()
-            .map_err(|error| failed(error.to_string()))?;
         let said = String::from_utf8_lossy(&output.stdout);
         let result = said.lines().find_map(|line| line.strip_prefix(RESULT));
         match result {
             Some(text) if output.status.success() => {
                 serde_json::from_str(text).map_err(|error| failed(error.to_string()))
             }
-            _ => {
-                let errors = String::from_utf8_lossy(&output.stderr);
-                let line = said
-                    .lines()
-                    .chain(errors.lines())
-                    .rfind(|line| !line.trim().is_empty());
-                Err(failed(
-                    line.unwrap_or("the guest says nothing").trim().to_owned(),
-                ))
-            }
+            _ => Err(failed(last_line(&output))),
         }
-    }
-}
-
-impl Shared {
-    /// Prints the result of a cell and the progress.
-    fn end(&mut self, cell: &Cell, result: Result<Outcome>, took: Duration) {
-        self.ended += 1;
-        let at = format!(
-            "[{}/{}, {} s]",
-            self.ended,
-            self.total,
-            self.begun.elapsed().as_secs()
-        );
-        let mut errors = std::io::stderr().lock();
-        let _ = match result {
-            Ok(outcome) => {
-                let line = writeln!(
-                    errors,
-                    "{at} {cell}: {} ({} s)",
-                    brief(&outcome),
-                    took.as_secs()
-                );
-                self.found.push(outcome);
-                line
-            }
-            Err(error) => {
-                self.failed.push(cell.to_string());
-                writeln!(errors, "{at} {cell}: FAILED: {error}")
-            }
-        };
     }
 }
 
@@ -300,9 +220,4 @@ fn on_path(name: &str) -> Result<PathBuf> {
             what: name.to_owned(),
             why: "it is not installed; run: tools/install-deps lab".to_owned(),
         })
-}
-
-/// The path of this program, which the guests run, too.
-pub fn this_program() -> Result<PathBuf> {
-    std::env::current_exe().map_err(LabError::file("/proc/self/exe"))
 }

@@ -8,8 +8,10 @@ mod cell;
 mod cpus;
 mod error;
 mod guest;
+mod guests;
 mod host;
 mod inversions;
+mod lines_file;
 mod load;
 mod matrix;
 mod policy;
@@ -18,6 +20,7 @@ mod report;
 mod results;
 mod workload;
 
+use std::fs;
 use std::io::{ErrorKind, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -28,7 +31,7 @@ use cell::Cell;
 use error::{LabError, Result};
 use host::Host;
 use promises::{Measurement, Promises, Row, compared, printed};
-use results::{Folder, Results};
+use results::Results;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -183,10 +186,11 @@ fn run(action: Action) -> Result<()> {
             write,
         } => {
             let cells = cells(&cell, full)?;
+            fs::create_dir_all(&results).map_err(LabError::file(&results))?;
             let host = Host {
                 root: absolute(root)?,
                 plimsoll: absolute(plimsoll)?,
-                folder: Folder::open(&results)?,
+                folder: results,
                 jobs: jobs.into(),
             };
             let (found, failed) = host.measure(&cells, again);

@@ -1,21 +1,18 @@
 //! Boots the guests that measure promises, and stores their figures.
 
-use std::collections::VecDeque;
 use std::fs;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
-use std::thread;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
-
-use serde::{Deserialize, Serialize};
 
 use super::{Guest, Row, rows};
 use crate::cell::Kernel;
 use crate::error::{LabError, Result};
-use crate::host::this_program;
+use crate::guests::{
+    self, digest, in_parallel, keep, kept, last_line, output_of, say, this_program,
+};
 
 /// Limit of one test in seconds of its guest's time, and of a guest in this machine's.
 const TEST_MAX_SECONDS: u32 = 900;
@@ -80,13 +77,6 @@ pub struct Measurement {
     pub again: bool,
 }
 
-/// Content of a guest's file.
-#[derive(Debug, Serialize, Deserialize)]
-struct Kept {
-    digest: String,
-    guest: Guest,
-}
-
 /// The guest's folder. Its path is on every command line and stack, so that its length shifts
 /// what follows: enough for other figures, and nothing else differs.
 fn guest_folder(perturbation: usize) -> String {
@@ -118,14 +108,20 @@ impl Measurement {
         }
         let work = (0..self.perturbations)
             .flat_map(|number| (0..chosen.len()).map(move |place| (place, number)));
-        let guests = self.in_parallel(work.collect(), |(place, number)| {
+        let work: Vec<(usize, usize)> = work.collect();
+        let ended = AtomicUsize::new(0);
+        let guests = in_parallel(self.jobs, &work, |&(place, number)| {
             let (place, tests) = &chosen[place];
-            self.guest(place, tests, number, &programs)
+            let guest = self.guest(place, tests, number, &programs);
+            let guest = guest.map_err(|error| say(&format!("FAILED: {error}"))).ok();
+            let ended = ended.fetch_add(1, Ordering::Relaxed) + 1;
+            say(&format!("[{ended}/{}]", work.len()));
+            guest
         });
         let mut all = Vec::new();
         let mut failed = 0;
         for (at, (place, _)) in chosen.iter().enumerate() {
-            let of_place = guests.iter().filter(|(job, _)| job.0 == at);
+            let of_place = work.iter().zip(&guests).filter(|(job, _)| job.0 == at);
             let of_place = of_place.filter_map(|(_, guest)| guest.clone());
             let of_place: Vec<Guest> = of_place.collect();
             failed += self.perturbations - of_place.len();
@@ -138,39 +134,6 @@ impl Measurement {
         Ok((all, failed))
     }
 
-    /// Does jobs, several at a time, in their order.
-    fn in_parallel(
-        &self,
-        work: Vec<(usize, usize)>,
-        act: impl Fn((usize, usize)) -> Result<Guest> + Sync,
-    ) -> Vec<((usize, usize), Option<Guest>)> {
-        let total = work.len();
-        let left = Mutex::new(VecDeque::from(work));
-        let done = Mutex::new(Vec::new());
-        let next = || {
-            let mut left = left.lock().unwrap_or_else(PoisonError::into_inner);
-            left.pop_front()
-        };
-        thread::scope(|scope| {
-            for _ in 0..self.jobs {
-                scope.spawn(|| {
-                    while let Some(job) = next() {
-                        let result = act(job);
-                        let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-                        let guest = result
-                            .map_err(|error| say(&format!("FAILED: {error}")))
-                            .ok();
-                        done.push((job, guest));
-                        say(&format!("[{}/{total}]", done.len()));
-                    }
-                });
-            }
-        });
-        let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-        done.sort_by_key(|(job, _)| *job);
-        done
-    }
-
     /// Figures of a guest, of an earlier run if it had the same programs and tests.
     fn guest(
         &self,
@@ -179,16 +142,17 @@ impl Measurement {
         number: usize,
         programs: &str,
     ) -> Result<Guest> {
-        let digest = digest_of(&[
+        let words = [
             programs,
             &place.name(),
             &guest_folder(number),
             &tests.join(" "),
-        ]);
+        ];
+        let digest = digest(&[], &words)?;
         let path = self.folder.join(format!("{digest}.json"));
         let name = format!("{} in {}", place.name(), guest_folder(number));
         if !self.again
-            && let Some(guest) = kept(&path, &digest)
+            && let Some(guest) = kept::<Guest>(&path, &digest)
         {
             say(&format!("{name}: {} figures, kept", guest.figures.len()));
             return Ok(guest);
@@ -204,13 +168,7 @@ impl Measurement {
             say(&format!("{name}: NOT MEASURED: {test}; see {digest}.log"));
         }
         if guest.is_complete {
-            keep(
-                &path,
-                Kept {
-                    digest,
-                    guest: guest.clone(),
-                },
-            )?;
+            keep(&path, &digest, &guest)?;
         } else {
             say(&format!("{name}: THE GUEST DID NOT END; see {digest}.log"));
         }
@@ -222,10 +180,8 @@ impl Measurement {
         let folder = guest_folder(number);
         let list = self.folder.join(format!("{digest}.tests"));
         fs::write(&list, tests.join("\n") + "\n").map_err(LabError::file(&list))?;
-        let mut command = Command::new(self.root.join("vm/run"));
-        command.stdin(Stdio::null()).arg("--virtual-time");
-        for (flag, value) in [
-            ("--kernel", place.kernel.name().to_owned()),
+        let flags = [
+            ("--kernel", place.kernel.to_string()),
             ("--cpus", place.cpus.to_string()),
             ("--timeout", HOST_MAX_SECONDS.to_string()),
             ("--directory", folder.clone()),
@@ -233,28 +189,25 @@ impl Measurement {
             ("--env", format!("PLIMSOLL_LAB_BIN={folder}/plimsoll-lab")),
             ("--env", "PLIMSOLL_TEST_VM=1".to_owned()),
             ("--env", "RUST_BACKTRACE=0".to_owned()),
-        ] {
-            command.args([flag, &value]);
-        }
-        for (path, name) in [
-            (&self.plimsoll, "plimsoll"),
-            (&this_program()?, "plimsoll-lab"),
-            (&self.measure, "measure"),
-            (&self.root.join(IN_GUEST), "in-guest"),
-            (&list, "tests"),
-        ] {
-            command.args(["--file", &format!("{}:{folder}/{name}", path.display())]);
-        }
+        ];
+        let in_guest = |name: &str| format!("{folder}/{name}");
+        let script = in_guest("in-guest");
+        let files: [(&Path, &str); 5] = [
+            (&self.plimsoll, &in_guest("plimsoll")),
+            (&this_program()?, &in_guest("plimsoll-lab")),
+            (&self.measure, &in_guest("measure")),
+            (&self.root.join(IN_GUEST), &script),
+            (&list, &in_guest("tests")),
+        ];
         // The figures are in the tests' output.
-        let (script, seconds) = (format!("{folder}/in-guest"), TEST_MAX_SECONDS.to_string());
-        command.args(["--", "sh", &script, "measure", &seconds, "--show-output"]);
-        let output = output_of(&mut command, "vm/run")?;
+        let seconds = TEST_MAX_SECONDS.to_string();
+        let command = ["sh", &script, "measure", &seconds, "--show-output"];
+        let output = guests::boot(&self.root, &flags, &files, &command)?;
         let log = self.folder.join(format!("{digest}.log"));
         fs::write(&log, &output.stdout).map_err(LabError::file(&log))?;
         let guest = Guest::parse(&String::from_utf8_lossy(&output.stdout));
         if guest.kernel.is_empty() {
-            let errors = String::from_utf8_lossy(&output.stderr);
-            let why = errors.lines().last().unwrap_or("it says nothing");
+            let why = last_line(&output);
             return Err(LabError::Guest(format!("{}: {why}", place.name())));
         }
         Ok(guest)
@@ -290,50 +243,10 @@ impl Measurement {
 
     /// Hash of all that affects figures, except the kernel, whose version is with them.
     fn programs(&self) -> Result<String> {
-        let mut hasher = DefaultHasher::new();
-        for path in [&self.plimsoll, &this_program()?, &self.measure] {
-            fs::read(path)
-                .map_err(LabError::file(path))?
-                .hash(&mut hasher);
-        }
-        for name in ["vm/run", "vm/init", IN_GUEST] {
-            let path = self.root.join(name);
-            fs::read(&path)
-                .map_err(LabError::file(path))?
-                .hash(&mut hasher);
-        }
-        Ok(format!("{:016x}", hasher.finish()))
+        let mut paths = vec![self.plimsoll.clone(), this_program()?, self.measure.clone()];
+        paths.extend(["vm/run", "vm/init", IN_GUEST].map(|name| self.root.join(name)));
+        digest(&paths, &[])
     }
-}
-
-fn digest_of(words: &[&str]) -> String {
-    let mut hasher = DefaultHasher::new();
-    words.hash(&mut hasher);
-    format!("{:016x}", hasher.finish())
-}
-
-fn kept(path: &Path, digest: &str) -> Option<Guest> {
-    let kept: Kept = serde_json::from_str(&fs::read_to_string(path).ok()?).ok()?;
-    (kept.digest == digest).then_some(kept.guest)
-}
-
-fn keep(path: &Path, kept: Kept) -> Result<()> {
-    let new = path.with_extension("new");
-    let text = serde_json::to_string(&kept).unwrap_or_default();
-    fs::write(&new, text).map_err(LabError::file(&new))?;
-    fs::rename(&new, path).map_err(LabError::file(path))
-}
-
-fn output_of(command: &mut Command, what: &str) -> Result<std::process::Output> {
-    command.output().map_err(|error| LabError::Command {
-        what: what.to_owned(),
-        why: error.to_string(),
-    })
-}
-
-/// Prints progress; a reader that has gone is no reason to stop.
-fn say(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 #[cfg(test)]

@@ -11,12 +11,12 @@ pub use host::Measurement;
 pub use page::{compared, printed, promises_table, scheduler_table};
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{LabError, Result};
+use crate::error::Result;
+use crate::lines_file;
 
 const SCHEMA: &str = "plimsoll.promises/1";
 /// Prefix of a line with a figure in the output of a test.
@@ -219,9 +219,8 @@ fn rows(place: &str, programs: &str, guests: &[Guest]) -> Vec<Row> {
 }
 
 /// All rows of a file.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Promises {
-    schema: String,
     pub rows: Vec<Row>,
 }
 
@@ -231,17 +230,8 @@ impl Promises {
         if !path.exists() {
             return Ok(None);
         }
-        let text = fs::read_to_string(path).map_err(LabError::file(path))?;
-        let bad = |why: String| LabError::Results {
-            path: path.to_owned(),
-            why,
-        };
-        let promises: Self = serde_json::from_str(&text).map_err(|error| bad(error.to_string()))?;
-        if promises.schema != SCHEMA {
-            let schema = promises.schema;
-            return Err(bad(format!("its schema is '{schema}'; allowed: {SCHEMA}")));
-        }
-        Ok(Some(promises))
+        let rows = lines_file::read(path, SCHEMA, "rows")?;
+        Ok(Some(Self { rows }))
     }
 
     /// Replaces the rows of the tests that were measured anew. `is_all`: all tests were measured,
@@ -254,15 +244,8 @@ impl Promises {
         self.rows.sort_by(|a, b| a.cell.cmp(&b.cell));
     }
 
-    /// A line for each row, so that a change of a figure is a change of a line.
     pub fn write(&self, path: &Path) -> Result<()> {
-        let line = |row: &Row| serde_json::to_string(row).unwrap_or_default();
-        let lines: Vec<String> = self.rows.iter().map(line).collect();
-        let text = format!(
-            "{{\"schema\": \"{SCHEMA}\", \"rows\": [\n{}\n]}}\n",
-            lines.join(",\n")
-        );
-        fs::write(path, text).map_err(LabError::file(path))
+        lines_file::write(path, SCHEMA, "rows", &self.rows)
     }
 }
 
@@ -379,7 +362,7 @@ mod tests {
         promises.write(&folder).unwrap();
         let back = Promises::read(&folder).unwrap().unwrap();
         assert_eq!(back.rows, promises.rows);
-        fs::remove_file(&folder).unwrap();
+        std::fs::remove_file(&folder).unwrap();
         assert_eq!(Promises::read(&folder).unwrap(), None);
     }
 }

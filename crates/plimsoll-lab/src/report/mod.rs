@@ -25,7 +25,6 @@ const END: &str = "<!-- end: make lab-report -->\n";
 pub fn print(found: &[Outcome], committed: &Path) {
     let results = Results {
         cells: found.to_vec(),
-        ..Results::default()
     };
     let mut text = beside::tables(&results);
     text.push_str(&sources::tables(&results));
