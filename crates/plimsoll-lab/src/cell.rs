@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use crate::cpus::Cpus;
 use crate::error::LabError;
+use crate::named::named;
 use crate::policy::Policy;
 use crate::workload::Workload;
 
@@ -17,38 +18,13 @@ pub enum Kernel {
     V7,
 }
 
-impl Kernel {
-    /// Name for `vm/run --kernel`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::V6_1 => "6.1",
-            Self::V6_12 => "6.12",
-            Self::V6_18 => "6.18",
-            Self::V7 => "7",
-        }
-    }
-}
-
-impl fmt::Display for Kernel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl FromStr for Kernel {
-    type Err = String;
-
-    fn from_str(word: &str) -> Result<Self, String> {
-        Ok(match word {
-            "6.1" => Self::V6_1,
-            "6.12" => Self::V6_12,
-            "6.18" => Self::V6_18,
-            "7" => Self::V7,
-            _ => return Err(format!("no kernel '{word}'; allowed: 6.1, 6.12, 6.18, 7")),
-        })
-    }
-}
+const NAMES: [(Kernel, &str); 4] = [
+    (Kernel::V6_1, "6.1"),
+    (Kernel::V6_12, "6.12"),
+    (Kernel::V6_18, "6.18"),
+    (Kernel::V7, "7"),
+];
+named!(Kernel, "kernel", NAMES);
 
 /// One measurement of the matrix. `--cell` takes its name, `KERNEL/CPUS/POLICY/WORKLOAD`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,6 +33,18 @@ pub struct Cell {
     pub cpus: Cpus,
     pub workload: Workload,
     pub policy: Policy,
+}
+
+impl Cell {
+    #[must_use]
+    pub fn new(kernel: Kernel, cpus: Cpus, policy: Policy, workload: Workload) -> Self {
+        Self {
+            kernel,
+            cpus,
+            workload,
+            policy,
+        }
+    }
 }
 
 impl fmt::Display for Cell {

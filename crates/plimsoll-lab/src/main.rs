@@ -14,6 +14,7 @@ mod inversions;
 mod lines_file;
 mod load;
 mod matrix;
+mod named;
 mod policy;
 mod promises;
 mod report;

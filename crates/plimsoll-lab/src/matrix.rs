@@ -38,6 +38,18 @@ const STOCK_POLICIES: [Policy; 4] = [
     Policy::Stock(30),
 ];
 
+/// Policies of the batch class's source.
+pub const BESIDE: [Policy; 5] = [
+    Policy::Alone,
+    Policy::Equal,
+    Policy::Weight1,
+    Policy::Stock(0),
+    Policy::SchedExt(0),
+];
+/// Policies of headroom's table.
+pub const HEADROOM: [Policy; 2] = [Policy::Stock(30), Policy::SchedExt(30)];
+/// Policies that enforce quotas and caps.
+pub const ENFORCERS: [Policy; 2] = [Policy::Stock(0), Policy::SchedExt(0)];
 /// Policies of the source's latency table.
 pub const LATENCY: [Policy; 6] = [
     Policy::Alone,
@@ -82,12 +94,7 @@ struct Cells(Vec<Cell>);
 impl Cells {
     fn add(&mut self, kernel: Kernel, cpus: Cpus, policies: &[Policy], workload: Workload) {
         for policy in policies {
-            let cell = Cell {
-                kernel,
-                cpus,
-                workload,
-                policy: *policy,
-            };
+            let cell = Cell::new(kernel, cpus, *policy, workload);
             if workload.check(*policy, cpus).is_ok() && !self.0.contains(&cell) {
                 self.0.push(cell);
             }
@@ -164,28 +171,19 @@ pub fn full() -> Vec<Cell> {
 
 /// The experiments of the sources.
 fn sources(cells: &mut Cells, kernel: Kernel) {
-    let beside = [
-        Policy::Alone,
-        Policy::Equal,
-        Policy::Weight1,
-        Policy::Stock(0),
-        Policy::SchedExt(0),
-    ];
-    cells.add(kernel, Cpus::TWO, &beside, Workload::Bt1);
-    cells.add(kernel, Cpus::TWO, &beside, Workload::Bt2);
-    let headroom = [Policy::Stock(30), Policy::SchedExt(30)];
+    cells.add(kernel, Cpus::TWO, &BESIDE, Workload::Bt1);
+    cells.add(kernel, Cpus::TWO, &BESIDE, Workload::Bt2);
     for percent in MAIN_LOADS {
-        cells.add(kernel, Cpus::TWO, &headroom, Workload::Main(percent));
+        cells.add(kernel, Cpus::TWO, &HEADROOM, Workload::Main(percent));
     }
     for percent in LATENCY_LOADS {
         cells.add(kernel, Cpus::TWO, &LATENCY, Workload::Latency(percent));
     }
-    let enforcers = [Policy::Stock(0), Policy::SchedExt(0)];
     for allowance in ALLOWANCES {
-        cells.add(kernel, Cpus::TWO, &enforcers, Workload::Burst(allowance));
+        cells.add(kernel, Cpus::TWO, &ENFORCERS, Workload::Burst(allowance));
     }
-    cells.add(kernel, Cpus::ONE, &enforcers, Workload::Caps);
-    cells.add(kernel, Cpus::ONE, &enforcers, Workload::Storm);
+    cells.add(kernel, Cpus::ONE, &ENFORCERS, Workload::Caps);
+    cells.add(kernel, Cpus::ONE, &ENFORCERS, Workload::Storm);
 }
 
 #[cfg(test)]

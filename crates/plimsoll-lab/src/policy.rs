@@ -1,7 +1,6 @@
 //! Policies: the ways to limit batch work beside the service.
 
-use std::fmt;
-use std::str::FromStr;
+use crate::named::named;
 
 /// Limit of batch work, or, for the cost of a switch, the scheduler of the benchmark itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,6 +72,7 @@ const NAMES: [(Policy, &str); 24] = [
     (Policy::Managed, "managed"),
     (Policy::ManagedQuota, "managed-quota"),
 ];
+named!(Policy, "policy", NAMES);
 
 impl Policy {
     /// A scheduler of another project, which has to be built first.
@@ -146,24 +146,5 @@ impl Policy {
             Self::Managed => "batch group, sched_ext",
             Self::ManagedQuota => "batch group with a quota, sched_ext",
         }
-    }
-}
-
-impl fmt::Display for Policy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = NAMES.iter().find(|(policy, _)| policy == self);
-        f.write_str(name.map_or("?", |(_, name)| name))
-    }
-}
-
-impl FromStr for Policy {
-    type Err = String;
-
-    fn from_str(word: &str) -> Result<Self, String> {
-        let found = NAMES.iter().find(|(_, name)| *name == word);
-        found.map(|(policy, _)| *policy).ok_or_else(|| {
-            let names: Vec<&str> = NAMES.iter().map(|(_, name)| *name).collect();
-            format!("no policy '{word}'; allowed: {}", names.join(", "))
-        })
     }
 }

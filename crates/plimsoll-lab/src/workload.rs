@@ -1,9 +1,7 @@
 //! Workloads of cells.
 
-use std::fmt;
-use std::str::FromStr;
-
 use crate::cpus::Cpus;
+use crate::named::named;
 use crate::policy::Policy;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,6 +87,7 @@ const NAMES: [(Workload, &str); 36] = [
     (Workload::Seeds(50), "seeds-50"),
     (Workload::Seeds(70), "seeds-70"),
 ];
+named!(Workload, "workload", NAMES);
 
 impl Workload {
     /// Checks that the workload can be measured under this policy on this machine.
@@ -125,24 +124,5 @@ impl Workload {
             Self::Web => "web server beside a video encoder".to_owned(),
             other => other.to_string(),
         }
-    }
-}
-
-impl fmt::Display for Workload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = NAMES.iter().find(|(workload, _)| workload == self);
-        f.write_str(name.map_or("?", |(_, name)| name))
-    }
-}
-
-impl FromStr for Workload {
-    type Err = String;
-
-    fn from_str(word: &str) -> Result<Self, String> {
-        let found = NAMES.iter().find(|(_, name)| *name == word);
-        found.map(|(workload, _)| *workload).ok_or_else(|| {
-            let names: Vec<&str> = NAMES.iter().map(|(_, name)| *name).collect();
-            format!("no workload '{word}'; allowed: {}", names.join(", "))
-        })
     }
 }

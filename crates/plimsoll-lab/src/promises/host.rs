@@ -54,7 +54,7 @@ const PLACES: [Place; 4] = [
 
 impl Place {
     fn name(&self) -> String {
-        format!("{}/{}", self.kernel.name(), self.cpus)
+        format!("{}/{}", self.kernel, self.cpus)
     }
 }
 

@@ -19,12 +19,7 @@ pub fn headline(results: &Results) -> String {
     heads.push("machine busy");
     let mut table = Table::new(&heads);
     let of = |workload, policy, name: &str| {
-        let cell = Cell {
-            kernel: Kernel::V7,
-            cpus: Cpus::TWO,
-            workload,
-            policy,
-        };
+        let cell = Cell::new(Kernel::V7, Cpus::TWO, policy, workload);
         results.figure(&cell, name)
     };
     let is_measured = |policy: &Policy| {
@@ -130,12 +125,7 @@ fn service(results: &Results, kernel: Kernel, cpus: Cpus, workload: Workload) ->
         "controller",
         "cell",
     ]);
-    let cell = |policy| Cell {
-        kernel,
-        cpus,
-        workload,
-        policy,
-    };
+    let cell = |policy| Cell::new(kernel, cpus, policy, workload);
     let of = |policy, name: &str| results.figure(&cell(policy), name);
     for policy in Policy::all() {
         if results.of(&cell(policy)).is_none() {
@@ -174,12 +164,7 @@ fn switches(results: &Results) -> String {
             "switches per message",
             "cells",
         ]);
-        let cell = |policy, workload| Cell {
-            kernel,
-            cpus: Cpus::ONE,
-            workload,
-            policy,
-        };
+        let cell = |policy, workload| Cell::new(kernel, Cpus::ONE, policy, workload);
         for policy in SWITCHES {
             let pipe =
                 |policy| results.figure(&cell(policy, Workload::Pipe), "instructions_per_switch");
@@ -221,12 +206,7 @@ fn switches(results: &Results) -> String {
 
 /// Cost of the scheduler's callbacks for each switch of the pipe.
 fn callbacks(results: &Results) -> String {
-    let cell = |policy| Cell {
-        kernel: Kernel::V7,
-        cpus: Cpus::ONE,
-        workload: Workload::Pipe,
-        policy,
-    };
+    let cell = |policy| Cell::new(Kernel::V7, Cpus::ONE, policy, Workload::Pipe);
     let columns = [Policy::Unmanaged, Policy::Managed, Policy::ManagedQuota];
     let outcomes = columns.map(|policy| results.of(&cell(policy)));
     let known = outcomes

@@ -135,12 +135,7 @@ fn lines(policies: &[Policy], mut points: impl FnMut(Policy) -> Vec<(f64, f64)>)
 
 fn distribution(results: &Results, kernel: Kernel) -> Panel {
     let of = |policy, name: &str| {
-        let cell = Cell {
-            kernel,
-            cpus: Cpus::TWO,
-            workload: Workload::Service400,
-            policy,
-        };
+        let cell = Cell::new(kernel, Cpus::TWO, policy, Workload::Service400);
         results.figure(&cell, name)
     };
     let lines = lines(&HEADLINE, |policy| {
@@ -158,12 +153,7 @@ fn distribution(results: &Results, kernel: Kernel) -> Panel {
 fn against_load(results: &Results, kernel: Kernel) -> Panel {
     let lines = lines(&HEADLINE, |policy| {
         let of = |percent: u8| {
-            let cell = Cell {
-                kernel,
-                cpus: Cpus::TWO,
-                workload: Workload::Load(percent),
-                policy,
-            };
+            let cell = Cell::new(kernel, Cpus::TWO, policy, Workload::Load(percent));
             Some((f64::from(percent), results.figure(&cell, "p99_us")?))
         };
         LOADS.into_iter().filter_map(of).collect()
@@ -177,12 +167,7 @@ fn against_load(results: &Results, kernel: Kernel) -> Panel {
 fn source_latency(results: &Results) -> Panel {
     let kernel = KERNELS[0];
     let mean = |policy, load| {
-        let cell = Cell {
-            kernel,
-            cpus: Cpus::TWO,
-            workload: Workload::Latency(load),
-            policy,
-        };
+        let cell = Cell::new(kernel, Cpus::TWO, policy, Workload::Latency(load));
         results.figure(&cell, "mean_us")
     };
     let base = mean(Policy::Alone, LATENCY_LOADS[0]);

@@ -16,12 +16,7 @@ pub fn table(results: &Results) -> String {
     for kernel in KERNELS {
         for policy in SEED_POLICIES {
             let cells = SEED_LOADS.map(|percent| {
-                let cell = Cell {
-                    kernel,
-                    cpus: Cpus::TWO,
-                    workload: Workload::Seeds(percent),
-                    policy,
-                };
+                let cell = Cell::new(kernel, Cpus::TWO, policy, Workload::Seeds(percent));
                 let of = |name| results.figure(&cell, name);
                 match (of("p99_median_us"), of("p99_worst_us"), of("max_us")) {
                     (Some(median), Some(worst), Some(max)) => {

@@ -4,9 +4,11 @@ use std::fmt::Write as _;
 
 use super::printed::{PRINTED_CAPS, PRINTED_IDLE, PRINTED_LATENCY};
 use super::table::{Table, micros, number, percent, times};
-use crate::cell::Cell;
+use crate::cell::{Cell, Kernel};
 use crate::cpus::Cpus;
-use crate::matrix::{ALLOWANCES, KERNELS, LATENCY, LATENCY_LOADS, MAIN_LOADS};
+use crate::matrix::{
+    ALLOWANCES, BESIDE, ENFORCERS, HEADROOM, KERNELS, LATENCY, LATENCY_LOADS, MAIN_LOADS,
+};
 use crate::policy::Policy;
 use crate::results::Results;
 use crate::workload::{Allowance, Workload};
@@ -37,22 +39,9 @@ fn section(title: &str, words: &str, table: &Table) -> String {
 }
 
 /// A cell with two CPUs.
-fn cell(kernel: crate::cell::Kernel, policy: Policy, workload: Workload) -> Cell {
-    Cell {
-        kernel,
-        cpus: Cpus::TWO,
-        workload,
-        policy,
-    }
+fn cell(kernel: Kernel, policy: Policy, workload: Workload) -> Cell {
+    Cell::new(kernel, Cpus::TWO, policy, workload)
 }
-
-const BESIDE: [Policy; 5] = [
-    Policy::Alone,
-    Policy::Equal,
-    Policy::Weight1,
-    Policy::Stock(0),
-    Policy::SchedExt(0),
-];
 
 fn success(results: &Results) -> String {
     let mut table = Table::new(&[
@@ -136,7 +125,7 @@ fn shares(results: &Results) -> String {
     ]);
     for kernel in KERNELS {
         for percent_main in MAIN_LOADS {
-            for policy in [Policy::Stock(30), Policy::SchedExt(30)] {
+            for policy in HEADROOM {
                 let cell = cell(kernel, policy, Workload::Main(percent_main));
                 let of = |name: &str| results.figure(&cell, name);
                 if of("idle_share").is_none() {
@@ -243,7 +232,7 @@ fn burst(results: &Results) -> String {
         "cell",
     ]);
     for kernel in KERNELS {
-        for policy in [Policy::Stock(0), Policy::SchedExt(0)] {
+        for policy in ENFORCERS {
             for allowance in ALLOWANCES {
                 let cell = cell(kernel, policy, Workload::Burst(allowance));
                 let of = |name: &str| results.figure(&cell, name);
@@ -285,13 +274,8 @@ fn burst(results: &Results) -> String {
 fn caps(results: &Results) -> String {
     let mut text = String::new();
     for kernel in KERNELS {
-        for policy in [Policy::Stock(0), Policy::SchedExt(0)] {
-            let cell = Cell {
-                kernel,
-                cpus: Cpus::ONE,
-                workload: Workload::Caps,
-                policy,
-            };
+        for policy in ENFORCERS {
+            let cell = Cell::new(kernel, Cpus::ONE, policy, Workload::Caps);
             let mut table = Table::new(&["task needs", "cap 90 %", "source", "cap 9 %", "source"]);
             for (need, at_90, at_9) in PRINTED_CAPS {
                 let of = |cap: u32| results.figure(&cell, &format!("cap_{cap}_need_{need}_s"));
@@ -330,13 +314,8 @@ fn storm(results: &Results) -> String {
         "cell",
     ]);
     for kernel in KERNELS {
-        for policy in [Policy::Stock(0), Policy::SchedExt(0)] {
-            let cell = Cell {
-                kernel,
-                cpus: Cpus::ONE,
-                workload: Workload::Storm,
-                policy,
-            };
+        for policy in ENFORCERS {
+            let cell = Cell::new(kernel, Cpus::ONE, policy, Workload::Storm);
             for (name, words, cap, printed) in [
                 ("uncapped", "none", 1.0, "1.9 s"),
                 ("tree_cap_90", "90 %, the tree", 0.9, "-"),
