@@ -63,14 +63,16 @@ fn an_owner_that_may_attach_no_guard_has_its_privileged_clients_say_so() {
     let expected = host.spawn(without).finish().good().stderr;
     assert!(host.end_idle_owner());
     let mut first = host.plimsoll(["run", "--name", "first", "--", "sleep", "600"]);
-    // SAFETY: a system call that takes numbers.
+    // SAFETY: system calls that take numbers.
     unsafe {
         first.pre_exec(|| {
-            let cap_sys_nice = 23;
-            match libc::prctl(libc::PR_CAPBSET_DROP, cap_sys_nice, 0, 0, 0) {
-                0 => Ok(()),
-                _ => Err(std::io::Error::last_os_error()),
+            // CAP_SYS_ADMIN, CAP_PERFMON and CAP_BPF, in include/uapi/linux/capability.h.
+            for capability in [21, 38, 39] {
+                if libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) != 0 {
+                    return Err(std::io::Error::last_os_error());
+                }
             }
+            Ok(())
         });
     }
     let first = host.spawn(first);
