@@ -76,6 +76,14 @@ mod tests {
     }
 
     #[test]
+    fn an_enumerator_that_the_kernel_lacks_is_the_reason() {
+        let relocation = "failed to resolve CO-RE relocation <enumval_value> [9] \
+                          enum64 scx_enq_flags::SCX_ENQ_LAST = 2199023255552";
+        let log = format!("7: <invalid CO-RE relocation>\n{relocation}\nprocessed 7 insns\n");
+        assert_eq!(reason(&log), Some(relocation));
+    }
+
+    #[test]
     fn without_a_verifier_log_the_reason_is_the_last_line() {
         let log = "libbpf: first\nlibbpf: second\n\nlibbpf: failed to load object 'x'\n";
         assert_eq!(reason(log), Some("second"));

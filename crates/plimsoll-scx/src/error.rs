@@ -20,9 +20,9 @@ pub enum Error {
     Btf(libbpf_rs::Error),
 
     #[error(
-        "this kernel's BTF lacks the full value of {0}; is it built without 64-bit enumerators?"
+        "this kernel's BTF lacks the full values of {0}; is it built without 64-bit enumerators?"
     )]
-    NoConstant(&'static str),
+    ShortEnumerators(&'static str),
 
     /// There can be only one scheduler.
     #[error("another sched_ext scheduler is loaded: {0}")]

@@ -49,6 +49,9 @@ const OPTIONAL_OPS: &[&str] = with_optional_ops!(names!());
 /// Functions of the kernel that the scheduler probes if they are there: waits for futexes.
 pub(crate) const PROBED: &[&str] = &["futex_do_wait", "futex_wake_mark"];
 
+/// The kernel's enums of 64 bits of which the scheduler has enumerators.
+const LONG_ENUMS: [&str; 2] = ["scx_dsq_id_flags", "scx_enq_flags"];
+
 /// Files in which a kernel shows its sched_ext and its types.
 #[derive(Clone, Debug)]
 pub struct Kernel {
@@ -132,13 +135,20 @@ impl Kernel {
         }
     }
 
-    /// The kernel's types. Reading them takes some milliseconds.
+    /// The kernel's types, as libbpf needs them. Reading them takes some milliseconds.
     pub(crate) fn types(&self) -> Result<KernelTypes, Error> {
         if !self.btf.exists() {
             return Err(Error::NoBtf(self.btf.clone()));
         }
         capture::silence();
-        KernelTypes::read(&self.btf).map_err(Error::Btf)
+        let types = KernelTypes::read(&self.btf).map_err(Error::Btf)?;
+        match LONG_ENUMS
+            .iter()
+            .find(|name| !types.has_full_enumerators(name))
+        {
+            Some(name) => Err(Error::ShortEnumerators(name)),
+            None => Ok(types),
+        }
     }
 
     /// Sequence number of CPU hotplug: the kernel refuses a scheduler that was configured for
@@ -218,10 +228,26 @@ mod tests {
         assert!(matches!(kernel.supports(), Err(Error::Btf(_))));
     }
 
+    /// Types with all that loading needs.
+    fn full_types() -> Example {
+        LONG_ENUMS
+            .iter()
+            .fold(Example::default(), |types, name| types.full(name))
+    }
+
+    #[test]
+    fn types_without_long_enumerators_are_an_error() {
+        let (root, kernel) = kernel(&[("sched_ext/state", "disabled\n"), ("btf/vmlinux", "")]);
+        let types = Example::default().full(LONG_ENUMS[0]).halved(LONG_ENUMS[1]);
+        fs::write(root.path().join("btf/vmlinux"), types.bytes()).unwrap();
+        let message = kernel.supports().unwrap_err().to_string();
+        assert!(message.contains("scx_enq_flags"), "{message}");
+    }
+
     #[test]
     fn missing_callbacks_are_named() {
         let (root, kernel) = kernel(&[("sched_ext/state", "disabled\n"), ("btf/vmlinux", "")]);
-        let types = Example::default().structure("sched_ext_ops", &["init", "cgroup_set_idle"]);
+        let types = full_types().structure("sched_ext_ops", &["init", "cgroup_set_idle"]);
         fs::write(root.path().join("btf/vmlinux"), types.bytes()).unwrap();
         let missing = kernel.supports().unwrap().missing_ops;
         assert_eq!(

@@ -7,7 +7,6 @@ use std::ptr;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{Link, MapCore as _, MapFlags, ProgramMut};
 
-use crate::btf::import_enumerators;
 use crate::kernel::{PROBED, missing_ops, with_optional_ops};
 use crate::objects::{LINK, PROBE_LINKS};
 use crate::skel::{BpfSkel, BpfSkelBuilder, OpenBpfSkel};
@@ -43,7 +42,6 @@ impl Scheduler {
         let types = kernel.types()?;
         capture::start();
         let mut skel = open()?;
-        import_enumerators(&mut skel, &types)?;
         skel.struct_ops.plimsoll_ops_mut().hotplug_seq = kernel.hotplug_seq()?;
         configure(&mut skel).map_err(failed("configure"))?;
         let missing = missing_ops(&types);

@@ -10,7 +10,7 @@
  * A task joins the queue of its CPU's shard, or of the CPU itself if it may run on
  * no other, at the virtual deadline that the core gives it.
  */
-#include <scx/common.bpf.h>
+#include "kernel.bpf.h"
 
 #include "accounting.bpf.h"
 #include "admission.bpf.h"
