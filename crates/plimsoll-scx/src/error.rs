@@ -5,8 +5,7 @@ use std::path::PathBuf;
 
 use crate::ExitReport;
 
-/// Error of loading the scheduler. Each message is one line; further output of libbpf, the
-/// verifier or the kernel is in [`Error::log`].
+/// Error of loading the scheduler. Each message is one line.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -41,25 +40,11 @@ pub enum Error {
         source: libbpf_rs::Error,
         /// The line of the kernel's or libbpf's output that names the reason best.
         reason: Option<String>,
-        /// Everything that libbpf printed, or the end of it.
-        log: String,
     },
 
     /// The scheduler was attached and thrown out again: its init failed.
     #[error("the kernel has thrown the scheduler out at once: {0}")]
     ThrownOut(Box<ExitReport>),
-}
-
-impl Error {
-    /// Output of libbpf, such as the verifier's log, or the kernel's dump: many lines, or none.
-    pub fn log(&self) -> Option<&str> {
-        match self {
-            Self::Libbpf { log, .. } => Some(log.as_str()),
-            Self::ThrownOut(report) => Some(report.dump.as_str()),
-            _ => None,
-        }
-        .filter(|log| !log.is_empty())
-    }
 }
 
 fn explanation(reason: Option<&str>) -> String {

@@ -7,55 +7,9 @@ use std::sync::atomic::{Ordering, fence};
 
 use crate::skel::types::user_exit_info;
 
-/// Kinds of the kernel's `enum scx_exit_kind` (kernel/sched/ext_internal.h)
-/// that have names here. User space reads them, so they keep their numbers.
-const KINDS: &[(i32, ExitKind)] = &[
-    (64, ExitKind::Unregistered),
-    (65, ExitKind::UnregisteredByScheduler),
-    (66, ExitKind::UnregisteredByKernel),
-    (67, ExitKind::SysRq),
-    (1024, ExitKind::Error),
-    (1025, ExitKind::SchedulerError),
-    (1026, ExitKind::Stall),
-];
-
-/// Reason of an exit: the kernel's `enum scx_exit_kind`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ExitKind {
-    /// User space has removed the scheduler.
-    Unregistered,
-    /// The scheduler itself has requested its removal.
-    UnregisteredByScheduler,
-    /// The kernel has requested the removal, without an error: a CPU went online or offline.
-    UnregisteredByKernel,
-    /// SysRq-S has removed the scheduler.
-    SysRq,
-    /// The kernel found the scheduler at fault.
-    Error,
-    /// The scheduler reported an error of its own.
-    SchedulerError,
-    /// A task was runnable for longer than the watchdog allows.
-    Stall,
-    /// A kind that is newer than this program.
-    Other(i32),
-}
-
-impl ExitKind {
-    fn of(kind: i32) -> Self {
-        KINDS
-            .iter()
-            .find(|(number, _)| *number == kind)
-            .map_or(Self::Other(kind), |(_, known)| *known)
-    }
-}
-
 /// Exit report of a scheduler. Displayed as one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExitReport {
-    pub kind: ExitKind,
-    /// The code given to `scx_bpf_exit`, else that of the kernel's request.
-    pub code: i64,
     /// The kernel's text for the kind.
     pub reason: String,
     /// Details, if there are any.
@@ -80,18 +34,11 @@ impl ExitReport {
         fence(Ordering::Acquire);
         // SAFETY: ensured by the caller; the record does not change any more.
         let record = unsafe { &*record };
-        Some(Self::new(
-            kind,
-            record.exit_code,
-            &record.reason,
-            &record.msg,
-        ))
+        Some(Self::new(&record.reason, &record.msg))
     }
 
-    pub(crate) fn new(kind: i32, code: i64, reason: &[c_char], message: &[c_char]) -> Self {
+    pub(crate) fn new(reason: &[c_char], message: &[c_char]) -> Self {
         Self {
-            kind: ExitKind::of(kind),
-            code,
             reason: text(reason.iter().map(|&c| c.cast_unsigned())),
             message: text(message.iter().map(|&c| c.cast_unsigned())),
             dump: String::new(),
@@ -125,14 +72,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_have_the_names_of_their_numbers() {
-        for (number, kind) in KINDS {
-            assert_eq!(ExitKind::of(*number), *kind);
-        }
-        assert_eq!(ExitKind::of(1999), ExitKind::Other(1999));
-    }
-
-    #[test]
     fn strings_end_at_the_first_nul_or_with_their_buffer() {
         assert_eq!(text(b"stall\0old".iter().copied()), "stall");
         assert_eq!(text(b"full".iter().copied()), "full");
@@ -140,7 +79,7 @@ mod tests {
 
     #[test]
     fn a_report_is_one_line() {
-        let mut report = ExitReport::new(64, 0, &[], &[]).with_dump(b"a\nb\0");
+        let mut report = ExitReport::new(&[], &[]).with_dump(b"a\nb\0");
         report.reason = "unregistered".into();
         assert_eq!(report.to_string(), "unregistered");
         report.message = "by hand".into();

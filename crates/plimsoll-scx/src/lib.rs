@@ -37,7 +37,7 @@ pub use capture::silence as silence_libbpf;
 pub use control_error::ControlError;
 pub use enforcer::SchedExtEnforcer;
 pub use error::Error;
-pub use exit::{ExitKind, ExitReport};
+pub use exit::ExitReport;
 pub use host::{Host, LeftScheduler, Readiness};
 pub use kernel::{Kernel, State, Support};
 pub use loader::Scheduler;

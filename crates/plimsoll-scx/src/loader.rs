@@ -12,7 +12,7 @@ use crate::objects::{LINK, PROBE_LINKS};
 use crate::skel::{BpfSkel, BpfSkelBuilder, OpenBpfSkel};
 use crate::{ControlError, Error, ExitReport, Kernel, capture};
 
-/// Default size of the kernel's dump.
+/// Size of the kernel's dump.
 const DUMP_BYTES: u32 = 32 * 1024;
 
 /// A BPF scheduler that is in the kernel. Dropping it takes it out.
@@ -102,16 +102,8 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Removes the scheduler from the kernel and returns how it ended. Its maps can still be read.
-    pub fn detach(&mut self) -> Option<ExitReport> {
-        // The kernel has called the scheduler's exit before this returns.
-        self.link = None;
-        self.probes.clear();
-        self.exited()
-    }
-
-    /// Exit report of a scheduler that the kernel has thrown out or that was detached; `None`
-    /// while it runs. Cheap while it runs.
+    /// Exit report of a scheduler that the kernel has thrown out; `None` while it runs. Cheap while
+    /// it runs.
     pub fn exited(&self) -> Option<ExitReport> {
         let uei = &self.skel.maps.data_data.as_deref()?.uei;
         // SAFETY: a reference is valid and aligned.
@@ -141,10 +133,6 @@ impl Scheduler {
     /// runs without them.
     pub fn dropped_ops(&self) -> &[&'static str] {
         &self.dropped_ops
-    }
-
-    pub fn skel(&self) -> &BpfSkel<'static> {
-        &self.skel
     }
 
     pub fn skel_mut(&mut self) -> &mut BpfSkel<'static> {
@@ -197,26 +185,18 @@ fn drop_probes(skel: &mut OpenBpfSkel<'static>, missing: &[&'static str]) -> Vec
 
 /// Makes room for the kernel's dump, which is as large as the scheduler asks for.
 fn set_dump_size(skel: &mut OpenBpfSkel<'static>) -> libbpf_rs::Result<()> {
-    let ops = skel.struct_ops.plimsoll_ops_mut();
-    if ops.exit_dump_len == 0 {
-        ops.exit_dump_len = DUMP_BYTES;
-    }
-    let bytes = ops.exit_dump_len;
+    skel.struct_ops.plimsoll_ops_mut().exit_dump_len = DUMP_BYTES;
     if let Some(rodata) = skel.maps.rodata_data.as_deref_mut() {
-        rodata.uei_dump_len = bytes;
+        rodata.uei_dump_len = DUMP_BYTES;
     }
-    skel.maps.data_uei_dump.set_value_size(bytes)
+    skel.maps.data_uei_dump.set_value_size(DUMP_BYTES)
 }
 
-/// An error of libbpf's, with what was printed since the step began.
+/// An error of libbpf's, with the reason that was printed since the step began.
 fn failed(step: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Error {
-    move |source| {
-        let log = capture::take();
-        Error::Libbpf {
-            step,
-            source,
-            reason: capture::reason(&log).map(str::to_owned),
-            log,
-        }
+    move |source| Error::Libbpf {
+        step,
+        source,
+        reason: capture::reason(&capture::take()).map(str::to_owned),
     }
 }
