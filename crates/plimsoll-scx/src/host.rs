@@ -32,7 +32,7 @@ pub struct Readiness {
     /// The loaded scheduler is Plimsoll's, and its owner was killed: the next start or `plimsoll
     /// restore` removes it.
     pub is_left_behind: bool,
-    /// Callbacks and probed functions that the kernel lacks.
+    /// Probed functions that the kernel lacks.
     pub missing_ops: Vec<&'static str>,
     /// This process may load BPF programs.
     pub is_root: bool,

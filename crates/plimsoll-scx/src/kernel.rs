@@ -31,21 +31,6 @@ const GOING_MAX: Duration = Duration::from_secs(10);
 /// Interval of checks whether the scheduler is gone.
 const GOING_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Passes the list of callbacks that not every supported kernel has to another macro. A new member
-/// of `struct sched_ext_ops` is added here.
-macro_rules! with_optional_ops {
-    ($then:ident ! ($($before:tt)*)) => {
-        $then!($($before)* cgroup_set_bandwidth cgroup_set_idle sub_attach sub_detach)
-    };
-}
-pub(crate) use with_optional_ops;
-
-macro_rules! names {
-    ($($op:ident)*) => { &[$(stringify!($op)),*] };
-}
-
-/// Callbacks that not every supported kernel has.
-const OPTIONAL_OPS: &[&str] = with_optional_ops!(names!());
 /// Functions of the kernel that the scheduler probes if they are there: waits for futexes.
 pub(crate) const PROBED: &[&str] = &["futex_do_wait", "futex_wake_mark"];
 
@@ -72,8 +57,7 @@ pub enum State {
 pub struct Support {
     pub state: State,
     pub scheduler: Option<String>,
-    /// Optional callbacks of `struct sched_ext_ops`, and probed functions, that this kernel lacks.
-    /// A scheduler that has them is loaded without.
+    /// Probed functions that this kernel lacks. The scheduler is loaded without.
     pub missing_ops: Vec<&'static str>,
 }
 
@@ -189,13 +173,10 @@ impl Kernel {
     }
 }
 
-/// The optional callbacks and probed functions that a kernel lacks.
+/// The probed functions that a kernel lacks.
 pub(crate) fn missing_ops(types: &KernelTypes) -> Vec<&'static str> {
-    let ops = OPTIONAL_OPS
-        .iter()
-        .filter(|op| !types.has_member("sched_ext_ops", op));
-    let probed = PROBED.iter().filter(|name| !types.has_function(name));
-    ops.chain(probed).copied().collect()
+    let is_missing = |name: &&&str| !types.has_function(name);
+    PROBED.iter().filter(is_missing).copied().collect()
 }
 
 #[cfg(test)]
@@ -245,21 +226,11 @@ mod tests {
     }
 
     #[test]
-    fn missing_callbacks_are_named() {
+    fn missing_functions_are_named() {
         let (root, kernel) = kernel(&[("sched_ext/state", "disabled\n"), ("btf/vmlinux", "")]);
-        let types = full_types().structure("sched_ext_ops", &["init", "cgroup_set_idle"]);
+        let types = full_types().function("futex_do_wait");
         fs::write(root.path().join("btf/vmlinux"), types.bytes()).unwrap();
-        let missing = kernel.supports().unwrap().missing_ops;
-        assert_eq!(
-            missing,
-            [
-                "cgroup_set_bandwidth",
-                "sub_attach",
-                "sub_detach",
-                "futex_do_wait",
-                "futex_wake_mark"
-            ]
-        );
+        assert_eq!(kernel.supports().unwrap().missing_ops, ["futex_wake_mark"]);
     }
 
     #[test]

@@ -2,12 +2,11 @@
 
 use std::mem::MaybeUninit;
 use std::path::Path;
-use std::ptr;
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{Link, MapCore as _, MapFlags, ProgramMut};
 
-use crate::kernel::{PROBED, missing_ops, with_optional_ops};
+use crate::kernel::{PROBED, missing_ops};
 use crate::objects::{LINK, PROBE_LINKS};
 use crate::skel::{BpfSkel, BpfSkelBuilder, OpenBpfSkel};
 use crate::{ControlError, Error, ExitReport, Kernel, capture};
@@ -44,9 +43,10 @@ impl Scheduler {
         let mut skel = open()?;
         skel.struct_ops.plimsoll_ops_mut().hotplug_seq = kernel.hotplug_seq()?;
         configure(&mut skel).map_err(failed("configure"))?;
-        let missing = missing_ops(&types);
-        let mut dropped_ops = drop_ops(&mut skel, &missing);
-        dropped_ops.extend(drop_probes(&mut skel, &missing));
+        let dropped_ops = missing_ops(&types);
+        if !dropped_ops.is_empty() {
+            drop_probes(&mut skel);
+        }
         set_dump_size(&mut skel).map_err(failed("configure"))?;
         Ok(Self {
             link: None,
@@ -92,7 +92,7 @@ impl Scheduler {
             probes.iter().map(|probe| probe.attach()).collect()
         };
         let mut links = attach(&of_kernel).map_err(failed("attach"))?;
-        if !PROBED.iter().any(|name| self.dropped_ops.contains(name)) {
+        if self.dropped_ops.is_empty() {
             match attach(&of_futexes) {
                 Ok(attached) => links.extend(attached),
                 Err(_) => self.dropped_ops.extend(PROBED),
@@ -129,8 +129,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// The optional callbacks and probed functions that the kernel lacks and the scheduler has: it
-    /// runs without them.
+    /// The probed functions that the kernel lacks: the scheduler runs without the probes of futexes.
     pub fn dropped_ops(&self) -> &[&'static str] {
         &self.dropped_ops
     }
@@ -152,35 +151,12 @@ pub(crate) fn open() -> Result<OpenBpfSkel<'static>, Error> {
     Ok(skel)
 }
 
-/// Removes the callbacks that the kernel lacks, because libbpf refuses to load a scheduler that
-/// has them. Returns the removed ones.
-fn drop_ops(skel: &mut OpenBpfSkel<'static>, missing: &[&'static str]) -> Vec<&'static str> {
-    let ops = skel.struct_ops.plimsoll_ops_mut();
-    let mut dropped = Vec::new();
-    macro_rules! drop_missing {
-        ($($op:ident)*) => { $(
-            if missing.contains(&stringify!($op)) && !ops.$op.is_null() {
-                ops.$op = ptr::null_mut();
-                dropped.push(stringify!($op));
-            }
-        )* };
-    }
-    with_optional_ops!(drop_missing!());
-    dropped
-}
-
-/// Does without the probes of futexes on a kernel that lacks one of their functions. Returns the
-/// missing ones.
-fn drop_probes(skel: &mut OpenBpfSkel<'static>, missing: &[&'static str]) -> Vec<&'static str> {
-    let lacks = |name: &&&str| missing.contains(*name);
-    let dropped: Vec<&'static str> = PROBED.iter().filter(lacks).copied().collect();
-    if !dropped.is_empty() {
-        let progs = &mut skel.progs;
-        progs.plimsoll_futex_begins.set_autoload(false);
-        progs.plimsoll_futex_ends.set_autoload(false);
-        progs.plimsoll_futex_wakes.set_autoload(false);
-    }
-    dropped
+/// Does without the probes of futexes, all of which are needed for one.
+fn drop_probes(skel: &mut OpenBpfSkel<'static>) {
+    let progs = &mut skel.progs;
+    progs.plimsoll_futex_begins.set_autoload(false);
+    progs.plimsoll_futex_ends.set_autoload(false);
+    progs.plimsoll_futex_wakes.set_autoload(false);
 }
 
 /// Makes room for the kernel's dump, which is as large as the scheduler asks for.

@@ -32,7 +32,7 @@ pub struct Status {
     pub last_exit: Option<String>,
     /// File of the kernel's dump of a scheduler that was thrown out.
     pub dump: Option<PathBuf>,
-    /// Callbacks and probes that were removed because the kernel lacks what they need.
+    /// Probed functions without which the scheduler runs, because the kernel lacks one.
     pub dropped_ops: Vec<String>,
     /// Build of the scheduler.
     #[serde(default)]
