@@ -8,6 +8,7 @@ use plimsoll_engine::knobs::Headroom;
 use plimsoll_engine::runtime::RuntimeFolder;
 use serde::Serialize;
 
+use crate::Error;
 use crate::bpf_intf::{
     plimsoll_cpu_state_PLIMSOLL_CPU_BATCH as CPU_BATCH,
     plimsoll_cpu_state_PLIMSOLL_CPU_IDLE as CPU_IDLE, plimsoll_decision, plimsoll_decision_kind,
@@ -26,7 +27,6 @@ use crate::bpf_intf::{
     plimsoll_group_flags_PLIMSOLL_SOFT_CAP as SOFT_CAP, plimsoll_group_flags_PLIMSOLL_USED as USED,
     plimsoll_limits_PLIMSOLL_SLOT_NONE as SLOT_NONE,
 };
-use crate::control_error::ControlError;
 use crate::host::{Host, Readiness};
 use crate::objects::Objects;
 use crate::sample::monotonic_ns;
@@ -263,13 +263,11 @@ impl Snapshot {
     ///
     /// # Errors
     /// When no scheduler of ours is loaded.
-    pub fn take(runtime: &RuntimeFolder) -> Result<Self, ControlError> {
+    pub fn take(runtime: &RuntimeFolder) -> Result<Self, Error> {
         let host = Host::readiness(runtime);
         host.check()?;
         if !host.is_own {
-            return Err(ControlError::NotReady(
-                "plimsoll's scheduler is not loaded".into(),
-            ));
+            return Err(Error::NotReady("plimsoll's scheduler is not loaded".into()));
         }
         let objects = Objects::open()?;
         let now_ns = monotonic_ns();

@@ -1,11 +1,15 @@
-//! Errors between the scheduler and the kernel.
+//! Errors of the scheduler, and of control through it.
 
+use std::error::Error as StdError;
 use std::io;
 use std::path::PathBuf;
 
+use plimsoll_cgroupfs::CgroupError;
+use plimsoll_engine::EngineError;
+
 use crate::ExitReport;
 
-/// Error of loading the scheduler. Each message is one line.
+/// Error of loading the scheduler, or of control through it. Each message is one line.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -45,8 +49,67 @@ pub enum Error {
     /// The scheduler was attached and thrown out again: its init failed.
     #[error("the kernel has thrown the scheduler out at once: {0}")]
     ThrownOut(Box<ExitReport>),
+
+    /// The host lacks another requirement.
+    #[error("{0}")]
+    NotReady(String),
+
+    /// A map or program of the scheduler cannot be pinned or opened.
+    #[error("{path}: cannot be used: {source}")]
+    Pin {
+        path: PathBuf,
+        source: libbpf_rs::Error,
+    },
+
+    #[error("the loaded scheduler is of another version of plimsoll; end its runs first")]
+    OtherVersion,
+
+    /// The scheduler's tables are of a fixed size.
+    #[error("this machine can have {0} CPUs; the scheduler serves up to 1024")]
+    TooManyCpus(u32),
+
+    #[error("the scheduler has {0} groups already, which is the most")]
+    TooManyGroups(u32),
+
+    #[error("cannot {what}: {source}")]
+    Change {
+        what: &'static str,
+        source: Box<dyn StdError + Send + Sync>,
+    },
+
+    #[error(transparent)]
+    Engine(#[from] EngineError),
 }
 
 fn explanation(reason: Option<&str>) -> String {
     reason.map_or_else(String::new, |reason| format!(" ({reason})"))
+}
+
+impl From<CgroupError> for Error {
+    fn from(error: CgroupError) -> Self {
+        EngineError::from(error).into()
+    }
+}
+
+impl Error {
+    pub(crate) fn change(
+        what: &'static str,
+        source: impl Into<Box<dyn StdError + Send + Sync>>,
+    ) -> Self {
+        Self::Change {
+            what,
+            source: source.into(),
+        }
+    }
+}
+
+impl From<Error> for EngineError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Engine(error) => error,
+            other => Self::SchedExt {
+                problem: other.to_string(),
+            },
+        }
+    }
 }

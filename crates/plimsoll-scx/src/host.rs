@@ -9,7 +9,6 @@ use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::undo::UndoReport;
 use serde::Serialize;
 
-use crate::control_error::ControlError;
 use crate::kernel::{self, is_ours};
 use crate::objects::BPFFS;
 use crate::status::{Activity, Status};
@@ -69,7 +68,7 @@ impl Host {
     ///
     /// # Errors
     /// When its journal cannot be opened.
-    pub fn take_left(runtime: &RuntimeFolder) -> Result<Option<LeftScheduler>, ControlError> {
+    pub fn take_left(runtime: &RuntimeFolder) -> Result<Option<LeftScheduler>, Error> {
         Ok(supervisor::left_behind(runtime)?.map(LeftScheduler))
     }
 
@@ -78,7 +77,7 @@ impl Host {
     ///
     /// # Errors
     /// When its journal cannot be opened.
-    pub fn clean_up(runtime: &RuntimeFolder) -> Result<UndoReport, ControlError> {
+    pub fn clean_up(runtime: &RuntimeFolder) -> Result<UndoReport, Error> {
         let mut report =
             Self::take_left(runtime)?.map_or_else(UndoReport::default, LeftScheduler::unload);
         let left = [status::file(runtime), status::dump_file(runtime)];
@@ -156,9 +155,9 @@ impl Readiness {
     }
 
     /// Fails unless the scheduler is loaded or could be.
-    pub fn check(&self) -> Result<(), ControlError> {
+    pub fn check(&self) -> Result<(), Error> {
         match &self.problem {
-            Some(problem) => Err(ControlError::NotReady(problem.clone())),
+            Some(problem) => Err(Error::NotReady(problem.clone())),
             None => Ok(()),
         }
     }

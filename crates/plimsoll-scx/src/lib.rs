@@ -13,7 +13,6 @@
 mod backoff;
 mod btf;
 mod capture;
-mod control_error;
 pub mod debug;
 mod enforcer;
 mod error;
@@ -34,7 +33,6 @@ mod topology;
 pub mod trace;
 
 pub use capture::silence as silence_libbpf;
-pub use control_error::ControlError;
 pub use enforcer::SchedExtEnforcer;
 pub use error::Error;
 pub use exit::ExitReport;

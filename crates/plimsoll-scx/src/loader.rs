@@ -9,7 +9,7 @@ use libbpf_rs::{Link, MapCore as _, MapFlags, ProgramMut};
 use crate::kernel::{PROBED, missing_ops};
 use crate::objects::{LINK, PROBE_LINKS};
 use crate::skel::{BpfSkel, BpfSkelBuilder, OpenBpfSkel};
-use crate::{ControlError, Error, ExitReport, Kernel, capture};
+use crate::{Error, ExitReport, Kernel, capture};
 
 /// Size of the kernel's dump.
 const DUMP_BYTES: u32 = 32 * 1024;
@@ -119,12 +119,12 @@ impl Scheduler {
 
     /// Pins the links, so that the scheduler goes on when this is dropped and when this process
     /// ends. The link of the scheduler itself comes last.
-    pub(crate) fn pin_links(&mut self, folder: &Path) -> Result<(), ControlError> {
+    pub(crate) fn pin_links(&mut self, folder: &Path) -> Result<(), Error> {
         let probes = self.probes.iter_mut().map(|(name, link)| (*name, link));
         for (name, link) in probes.chain(self.link.as_mut().map(|link| (LINK, link))) {
             let path = folder.join(name);
             link.pin(&path)
-                .map_err(|source| ControlError::Pin { path, source })?;
+                .map_err(|source| Error::Pin { path, source })?;
         }
         Ok(())
     }

@@ -7,11 +7,11 @@ use plimsoll_engine::knobs::{Demand, Headroom, Tolerance};
 use plimsoll_engine::machine_policy::MachinePolicy;
 use plimsoll_policy::headroom;
 
+use crate::Error;
 use crate::bpf_intf::{
     plim_headroom_params, plimsoll_change, plimsoll_group_flags_PLIMSOLL_USED as USED,
     plimsoll_machine_change,
 };
-use crate::control_error::ControlError;
 use crate::objects::Objects;
 use crate::slots::Groups;
 
@@ -114,7 +114,7 @@ fn change_for(demand: &Demand, nr_cpus: u32) -> plimsoll_machine_change {
 }
 
 /// Sets the demand of headroom in the scheduler.
-pub(crate) fn set_demand(objects: &Objects, policy: &MachinePolicy) -> Result<(), ControlError> {
+pub(crate) fn set_demand(objects: &Objects, policy: &MachinePolicy) -> Result<(), Error> {
     objects.set_machine(&mut change_for(&policy.demand, nr_cpus_online()))
 }
 
@@ -123,7 +123,7 @@ pub(crate) fn set(
     objects: &Objects,
     _groups: &Groups,
     policy: &MachinePolicy,
-) -> Result<(), ControlError> {
+) -> Result<(), Error> {
     let mut change = change_for(&policy.demand, nr_cpus_online());
     change.bandwidth_slice_ns = policy.bandwidth_slice.unwrap_or_default().slice_ns;
     objects.set_machine(&mut change)?;

@@ -9,11 +9,11 @@ use std::path::Path;
 
 use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, Program, libbpf_sys};
 
+use crate::Error;
 use crate::bpf_intf::{
     plimsoll_change, plimsoll_cpu, plimsoll_decisions, plimsoll_group, plimsoll_group_cpu,
     plimsoll_machine, plimsoll_machine_change, plimsoll_task_rate, plimsoll_trace,
 };
-use crate::control_error::ControlError as Error;
 use crate::shared::SharedData;
 use crate::skel::BpfSkel;
 

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use libbpf_rs::{MapCore, MapHandle};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
+use crate::Error;
 use crate::ExitReport;
-use crate::control_error::ControlError as Error;
 use crate::skel::types;
 
 /// The initialised variables of the scheduler.

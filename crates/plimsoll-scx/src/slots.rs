@@ -13,12 +13,12 @@ use std::path::{Path, PathBuf};
 use plimsoll_cgroupfs::CgroupError;
 use plimsoll_engine::knobs::Knobs;
 
+use crate::Error;
 use crate::bpf_intf::{
     plimsoll_change, plimsoll_group, plimsoll_group_flags_PLIMSOLL_USED as USED,
     plimsoll_limits_PLIMSOLL_GROUPS_MAX as GROUPS_MAX,
     plimsoll_limits_PLIMSOLL_SLOT_DEFAULT as SLOT_DEFAULT,
 };
-use crate::control_error::ControlError;
 use crate::objects::Objects;
 use crate::params;
 
@@ -103,12 +103,7 @@ impl<'a> Registrar<'a> {
     ///
     /// # Errors
     /// When all slots are taken, or the scheduler refuses the parameters.
-    pub fn register(
-        &mut self,
-        folder: &Path,
-        knobs: &Knobs,
-        is_new: bool,
-    ) -> Result<u32, ControlError> {
+    pub fn register(&mut self, folder: &Path, knobs: &Knobs, is_new: bool) -> Result<u32, Error> {
         let objects = self.objects;
         let id = cgroup_id(folder)?;
         if let Some(slot) = slot_of(objects, id) {
@@ -130,7 +125,7 @@ impl<'a> Registrar<'a> {
     }
 
     /// The lowest slot that is free, or becomes free by a collection.
-    fn free_slot(&mut self) -> Result<u32, ControlError> {
+    fn free_slot(&mut self) -> Result<u32, Error> {
         if let Some(slot) = self.search_on() {
             return Ok(slot);
         }
@@ -139,8 +134,7 @@ impl<'a> Registrar<'a> {
         {
             self.search = Search::new();
         }
-        self.search_on()
-            .ok_or(ControlError::TooManyGroups(NR_SLOTS))
+        self.search_on().ok_or(Error::TooManyGroups(NR_SLOTS))
     }
 
     fn search_on(&mut self) -> Option<u32> {
@@ -173,7 +167,7 @@ fn apply(
     fresh: bool,
     cgroup_id: u64,
     knobs: &Knobs,
-) -> Result<(), ControlError> {
+) -> Result<(), Error> {
     let mut change = plimsoll_change {
         slot,
         fresh: u32::from(fresh),
@@ -182,7 +176,7 @@ fn apply(
     objects.apply(&mut change)
 }
 
-pub(crate) fn release(objects: &Objects, _groups: &Groups, slot: u32) -> Result<(), ControlError> {
+pub(crate) fn release(objects: &Objects, _groups: &Groups, slot: u32) -> Result<(), Error> {
     if let Some(group) = objects.group(slot) {
         objects.forget_slot(group.params.cgroup_id);
     }

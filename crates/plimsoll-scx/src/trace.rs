@@ -11,13 +11,13 @@ use std::time::Duration;
 use libbpf_rs::{RingBuffer, RingBufferBuilder};
 use serde::Serialize;
 
+use crate::Error;
 use crate::bpf_intf::{
     plimsoll_group, plimsoll_group_flags_PLIMSOLL_QUOTA as QUOTA,
     plimsoll_limits_PLIMSOLL_SLOT_NONE as SLOT_NONE, plimsoll_trace,
     plimsoll_trace_kind_PLIMSOLL_CHARGED as CHARGED,
     plimsoll_trace_kind_PLIMSOLL_REFILLED as REFILLED,
 };
-use crate::control_error::ControlError;
 use crate::objects::{Objects, PIN_FOLDER, value_of};
 use crate::sample::monotonic_ns;
 use crate::slots::cgroup_id;
@@ -146,12 +146,12 @@ struct Recorder {
 }
 
 impl Recorder {
-    fn start(cgroup: &Path) -> Result<Self, ControlError> {
-        let failed = |source| ControlError::change("trace", source);
+    fn start(cgroup: &Path) -> Result<Self, Error> {
+        let failed = |source| Error::change("trace", source);
         let lock = File::open(PIN_FOLDER).map_err(failed)?;
         if lock.try_lock().is_err() {
             let problem = "another `plimsoll debug --trace` runs; there can be one at a time";
-            return Err(ControlError::NotReady(problem.into()));
+            return Err(Error::NotReady(problem.into()));
         }
         let objects = Objects::open()?;
         let slot = objects.slot_of(cgroup_id(cgroup)?);
@@ -161,7 +161,7 @@ impl Recorder {
         };
         let Some(slot) = slot.filter(has_quota) else {
             let problem = "the scheduler keeps no quota for this group; give it --quota";
-            return Err(ControlError::NotReady(problem.into()));
+            return Err(Error::NotReady(problem.into()));
         };
         Ok(Self {
             objects,
@@ -170,9 +170,9 @@ impl Recorder {
         })
     }
 
-    fn state(&self) -> Result<State, ControlError> {
+    fn state(&self) -> Result<State, Error> {
         let group = self.objects.group(self.slot);
-        let gone = || ControlError::NotReady("the scheduler has ended".into());
+        let gone = || Error::NotReady("the scheduler has ended".into());
         Ok(state_of(&group.ok_or_else(gone)?, self.objects.nr_cpu_ids))
     }
 
@@ -198,7 +198,7 @@ pub fn record(
     cgroup: &Path,
     mut go_on: impl FnMut() -> bool,
     mut on_line: impl FnMut(Line) -> bool,
-) -> Result<(), ControlError> {
+) -> Result<(), Error> {
     let recorder = Recorder::start(cgroup)?;
     let arrived = RefCell::new(Vec::new());
     let ring = ring(&recorder, &arrived)?;
@@ -226,8 +226,8 @@ pub fn record(
 fn ring<'a>(
     recorder: &'a Recorder,
     arrived: &'a RefCell<Vec<plimsoll_trace>>,
-) -> Result<RingBuffer<'a>, ControlError> {
-    let failed = |source| ControlError::change("read the trace", source);
+) -> Result<RingBuffer<'a>, Error> {
+    let failed = |source| Error::change("read the trace", source);
     let mut ring = RingBufferBuilder::new();
     let note = |bytes: &[u8]| {
         arrived

@@ -9,7 +9,7 @@ use plimsoll_engine::knobs::Class;
 
 use super::SchedExtEnforcer;
 use super::handover::register;
-use crate::control_error::ControlError;
+use crate::Error;
 use crate::host::Host;
 use crate::machine;
 use crate::objects::{self, Objects};
@@ -22,7 +22,7 @@ use crate::supervisor::{SchedulerJournal, Supervisor};
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 impl SchedExtEnforcer {
     /// Loads or adopts the scheduler, and waits until it runs.
-    pub(super) fn find_scheduler(&mut self) -> std::result::Result<(), ControlError> {
+    pub(super) fn find_scheduler(&mut self) -> std::result::Result<(), Error> {
         let journal = match self.link.left.take() {
             Some(left) => SchedulerJournal::go_on(left, &self.context),
             None => SchedulerJournal::begin(&self.context)?,
@@ -30,7 +30,7 @@ impl SchedExtEnforcer {
         let journal = self.link.journal.insert(journal);
         let (supervisor, first_load) = Supervisor::start(&self.context, journal, false)?;
         // The thread ends before its answer only if it panics.
-        let gone = |_| ControlError::NotReady("the scheduler's thread has failed".into());
+        let gone = |_| Error::NotReady("the scheduler's thread has failed".into());
         first_load.recv().map_err(gone)??;
         self.link.supervisor = Some(supervisor);
         if self.open_scheduler()? {
@@ -38,7 +38,7 @@ impl SchedExtEnforcer {
         }
         let status = Status::published(&self.context.runtime);
         let why = status.and_then(|status| status.last_exit);
-        Err(ControlError::NotReady(format!(
+        Err(Error::NotReady(format!(
             "the scheduler is not loaded ({})",
             why.as_deref()
                 .unwrap_or("the kernel has thrown it out at once")
@@ -46,7 +46,7 @@ impl SchedExtEnforcer {
     }
 
     /// Opens the scheduler that the supervisor has published as running. False: there is none.
-    fn open_scheduler(&mut self) -> std::result::Result<bool, ControlError> {
+    fn open_scheduler(&mut self) -> std::result::Result<bool, Error> {
         let runtime = &self.context.runtime;
         let Some(status) = Status::published(runtime) else {
             return Ok(false);
@@ -66,7 +66,7 @@ impl SchedExtEnforcer {
 
     /// Brings the machine's policy in the scheduler up to date, if there are a scheduler and a
     /// policy. After a failure the next look tries again.
-    pub(super) fn follow_machine(&mut self) -> std::result::Result<(), ControlError> {
+    pub(super) fn follow_machine(&mut self) -> std::result::Result<(), Error> {
         let nr_cpus = nr_cpus_online();
         if !self.policy.is_stale && self.policy.nr_cpus == nr_cpus {
             return Ok(());

@@ -10,7 +10,7 @@ use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::undo::UndoReport;
 
 use super::SchedExtEnforcer;
-use crate::control_error::ControlError;
+use crate::Error;
 use crate::objects::Objects;
 use crate::sample::Counts;
 use crate::slots::{self, Registrar};
@@ -49,7 +49,7 @@ impl Scheduled {
 
     /// Message about knobs that are not in force.
     pub fn problem(&self) -> Option<String> {
-        let full = ControlError::TooManyGroups(slots::NR_SLOTS);
+        let full = Error::TooManyGroups(slots::NR_SLOTS);
         self.waits
             .then(|| format!("{full}; until one of them is removed no limit of it holds"))
     }
@@ -281,7 +281,7 @@ pub(super) fn register(
             scheduled.waits = false;
             Ok(())
         }
-        Err(ControlError::TooManyGroups(_)) => {
+        Err(Error::TooManyGroups(_)) => {
             scheduled.slot = None;
             scheduled.waits = true;
             Ok(())

@@ -8,7 +8,7 @@ use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::undo::{self, UndoReport};
 
 use super::{Context, Messages};
-use crate::control_error::ControlError;
+use crate::Error;
 use crate::objects;
 use crate::status::{self, Status};
 
@@ -26,7 +26,7 @@ pub(crate) struct SchedulerJournal {
 
 impl SchedulerJournal {
     /// Begins the journal, after removing the scheduler of a killed owner.
-    pub fn begin(context: &Context) -> Result<Self, ControlError> {
+    pub fn begin(context: &Context) -> Result<Self, Error> {
         if let Some(left) = left_behind(&context.runtime)? {
             report_problems(&context.messages, undo_journal(left));
         }
@@ -38,7 +38,7 @@ impl SchedulerJournal {
     }
 
     /// The journal that an earlier owner has left in this boot, locked from here on.
-    pub fn left(runtime: &RuntimeFolder) -> Result<Option<Journal>, ControlError> {
+    pub fn left(runtime: &RuntimeFolder) -> Result<Option<Journal>, Error> {
         let Some(mut journal) = left_behind(runtime)? else {
             return Ok(None);
         };
@@ -60,7 +60,7 @@ impl SchedulerJournal {
     ///
     /// # Errors
     /// When this process has too many open files.
-    pub fn for_writing(&self) -> Result<Journal, ControlError> {
+    pub fn for_writing(&self) -> Result<Journal, Error> {
         Ok(self.journal.try_clone()?)
     }
 
@@ -75,7 +75,7 @@ impl SchedulerJournal {
 }
 
 /// Begins the journal of a scheduler that is to be loaded.
-fn create(runtime: &RuntimeFolder) -> Result<Journal, ControlError> {
+fn create(runtime: &RuntimeFolder) -> Result<Journal, Error> {
     let header = Header::new(JOURNAL, "the sched_ext scheduler");
     let mut journal = Journal::create(runtime.path(), &header)?;
     // Removes the status of an owner that was killed before it could record it.
@@ -87,7 +87,7 @@ fn create(runtime: &RuntimeFolder) -> Result<Journal, ControlError> {
 }
 
 /// The journal of a killed owner's scheduler, whichever boot it is of, locked from here on.
-pub(crate) fn left_behind(runtime: &RuntimeFolder) -> Result<Option<Journal>, ControlError> {
+pub(crate) fn left_behind(runtime: &RuntimeFolder) -> Result<Option<Journal>, Error> {
     Ok(Journal::take_over(&Journal::path_of(
         runtime.path(),
         JOURNAL,

@@ -20,8 +20,8 @@ use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_engine::journal::{Entry, Journal};
 use plimsoll_engine::runtime::RuntimeFolder;
 
+use crate::Error;
 use crate::backoff::Backoff;
-use crate::control_error::ControlError;
 use crate::machine::SharedMachine;
 use crate::objects::{self, Objects, PIN_FOLDER};
 use crate::room::Room;
@@ -90,7 +90,7 @@ pub(crate) struct Supervisor {
 }
 
 /// Result of the first load or adoption of the scheduler.
-pub(crate) type FirstLoad = Receiver<Result<(), ControlError>>;
+pub(crate) type FirstLoad = Receiver<Result<(), Error>>;
 
 impl Supervisor {
     /// Starts to supervise the scheduler. Unless `keep_trying`, a failure of the first load ends
@@ -99,7 +99,7 @@ impl Supervisor {
         context: &Context,
         journal: &SchedulerJournal,
         keep_trying: bool,
-    ) -> Result<(Self, FirstLoad), ControlError> {
+    ) -> Result<(Self, FirstLoad), Error> {
         let journal = journal.for_writing()?;
         let stop = Arc::new(AtomicBool::new(false));
         let (sender, first_load) = channel();
@@ -155,7 +155,7 @@ impl Supervision {
     }
 
     /// Loads and watches the scheduler, and reloads it after each exit.
-    fn serve(&mut self, first_load: &Sender<Result<(), ControlError>>, keep_trying: bool) {
+    fn serve(&mut self, first_load: &Sender<Result<(), Error>>, keep_trying: bool) {
         let mut backoff = Backoff::new();
         let mut is_first = !keep_trying;
         while !self.is_over() {
@@ -185,7 +185,7 @@ impl Supervision {
     }
 
     /// Adopts the scheduler that an earlier owner of the same build has left, or loads one.
-    fn adopt_or_load(&mut self) -> Result<Running, ControlError> {
+    fn adopt_or_load(&mut self) -> Result<Running, Error> {
         match Running::left(self.status.build.as_deref()) {
             Some(running) => {
                 self.status.groups_id = running.objects.id;
@@ -205,7 +205,7 @@ impl Supervision {
     }
 
     /// Reports a failure to load, once if it repeats.
-    fn report_failure(&mut self, error: &ControlError) {
+    fn report_failure(&mut self, error: &Error) {
         let reason = error.to_string();
         if self.status.last_exit.as_ref() != Some(&reason) {
             self.context.messages.report(format!(
@@ -216,7 +216,7 @@ impl Supervision {
         self.publish(Activity::Down);
     }
 
-    fn load(&mut self) -> Result<Running, ControlError> {
+    fn load(&mut self) -> Result<Running, Error> {
         let begun = Instant::now();
         let cpus = CpuMap::of_this_host()?;
         if self.status.groups_id == 0 {
@@ -247,7 +247,7 @@ impl Supervision {
     }
 
     /// Attaches the scheduler with all groups, and pins it, so that it outlives this process.
-    fn bring_in(&mut self, scheduler: &mut Scheduler) -> Result<Running, ControlError> {
+    fn bring_in(&mut self, scheduler: &mut Scheduler) -> Result<Running, Error> {
         self.pin(scheduler)?;
         // Before it is attached, so that no task is without its group.
         self.register_known(&Objects::open()?);
@@ -267,9 +267,9 @@ impl Supervision {
     }
 
     /// Replaces the pins of an earlier scheduler.
-    fn pin(&mut self, scheduler: &mut Scheduler) -> Result<(), ControlError> {
+    fn pin(&mut self, scheduler: &mut Scheduler) -> Result<(), Error> {
         let folder = Path::new(PIN_FOLDER);
-        let failed = |source| ControlError::change("replace the pins", source);
+        let failed = |source| Error::change("replace the pins", source);
         self.journal.record(&[Entry::Pin {
             folder: folder.to_owned(),
         }])?;

@@ -5,8 +5,8 @@ use std::path::Path;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 
 use super::BUILD;
+use crate::Error;
 use crate::ExitReport;
-use crate::control_error::ControlError;
 use crate::objects::{self, Objects, PIN_FOLDER};
 
 /// The scheduler that is in the kernel. It stays there when this is dropped.
@@ -21,7 +21,7 @@ impl Running {
     ///
     /// # Errors
     /// When something is missing, or of another version of this program.
-    pub fn open() -> Result<Self, ControlError> {
+    pub fn open() -> Result<Self, Error> {
         Ok(Self {
             objects: Objects::open()?,
             dump: objects::open_map("data_uei_dump")?,

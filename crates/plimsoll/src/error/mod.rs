@@ -52,7 +52,7 @@ pub enum CommandError {
     Samples(#[from] SamplesError),
     #[cfg(feature = "sched-ext")]
     #[error("debug: {0}")]
-    Scheduler(#[from] plimsoll_scx::ControlError),
+    Scheduler(#[from] plimsoll_scx::Error),
     #[error(transparent)]
     Usage(#[from] UsageError),
     #[error(transparent)]
