@@ -9,7 +9,7 @@ use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::undo::UndoReport;
 use serde::Serialize;
 
-use crate::kernel::{self, is_ours};
+use crate::kernel::{self, is_ours, missing_ops};
 use crate::objects::BPFFS;
 use crate::status::{Activity, Status};
 use crate::{Error, Kernel, State, status, supervisor};
@@ -95,9 +95,8 @@ impl Host {
 
     /// Checks this host without changing it.
     pub fn readiness(runtime: &RuntimeFolder) -> Readiness {
-        let support = Kernel::host().supports();
         let mut found = Readiness {
-            is_supported: support.is_ok(),
+            is_supported: false,
             state: "disabled".into(),
             loaded: None,
             is_own: false,
@@ -108,13 +107,8 @@ impl Host {
                 .is_ok_and(|found| found.filesystem_type() == BPF_FS_MAGIC),
             problem: None,
         };
-        match support {
-            Ok(support) => {
-                found.state = state_name(support.state).into();
-                found.loaded = support.scheduler;
-                found.missing_ops = support.missing_ops;
-            }
-            Err(error) => found.problem = Some(error.to_string()),
+        if let Err(error) = found.ask(&Kernel::host()) {
+            found.problem = Some(error.to_string());
         }
         found.is_own = Self::serves(runtime);
         let is_ours = found.loaded.as_deref().is_some_and(is_ours);
@@ -135,6 +129,16 @@ fn state_name(state: State) -> &'static str {
 }
 
 impl Readiness {
+    /// Takes over what the kernel says of itself, unless a scheduler cannot be loaded at all.
+    fn ask(&mut self, kernel: &Kernel) -> Result<(), Error> {
+        let (state, loaded, types) = (kernel.state()?, kernel.scheduler()?, kernel.types()?);
+        self.is_supported = true;
+        self.state = state_name(state).into();
+        self.loaded = loaded;
+        self.missing_ops = missing_ops(&types);
+        Ok(())
+    }
+
     fn missing(&self) -> Option<String> {
         if !self.is_root {
             return Some("loading a BPF scheduler requires root".into());

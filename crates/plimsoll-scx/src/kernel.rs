@@ -52,15 +52,6 @@ pub enum State {
     Enabled,
 }
 
-/// Support of the kernel for schedulers, and the loaded one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Support {
-    pub state: State,
-    pub scheduler: Option<String>,
-    /// Probed functions that this kernel lacks. The scheduler is loaded without.
-    pub missing_ops: Vec<&'static str>,
-}
-
 impl Kernel {
     pub fn host() -> Self {
         Self::at(Path::new("/sys/kernel"))
@@ -72,20 +63,6 @@ impl Kernel {
             sched_ext: root.join("sched_ext"),
             btf: root.join("btf/vmlinux"),
         }
-    }
-
-    /// Reads the kernel's support.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoSchedExt`] or [`Error::NoBtf`] if no scheduler can be loaded
-    /// at all. Another loaded scheduler is not an error.
-    pub fn supports(&self) -> Result<Support, Error> {
-        Ok(Support {
-            state: self.state()?,
-            scheduler: self.scheduler()?,
-            missing_ops: missing_ops(&self.types()?),
-        })
     }
 
     /// Fails unless a scheduler could be attached now.
@@ -142,7 +119,9 @@ impl Kernel {
         text.parse().map_err(|_| Error::Parse { path, text })
     }
 
-    fn state(&self) -> Result<State, Error> {
+    /// # Errors
+    /// [`Error::NoSchedExt`] if no scheduler can be loaded at all.
+    pub(crate) fn state(&self) -> Result<State, Error> {
         let (path, text) = self.read("state")?;
         match text.as_str() {
             "disabled" => Ok(State::Disabled),
@@ -153,7 +132,7 @@ impl Kernel {
     }
 
     /// Reads the name of the loaded scheduler. The folder `root` exists only while one is loaded.
-    fn scheduler(&self) -> Result<Option<String>, Error> {
+    pub(crate) fn scheduler(&self) -> Result<Option<String>, Error> {
         match self.read("root/ops") {
             Ok((_, name)) => Ok(Some(name)),
             Err(Error::NoSchedExt) => Ok(None),
@@ -198,15 +177,15 @@ mod tests {
     #[test]
     fn a_kernel_without_sched_ext_or_btf_is_refused() {
         let (_root, bare) = kernel(&[]);
-        assert!(matches!(bare.supports(), Err(Error::NoSchedExt)));
+        assert!(matches!(bare.state(), Err(Error::NoSchedExt)));
         let (_root, no_btf) = kernel(&[("sched_ext/state", "disabled\n")]);
-        assert!(matches!(no_btf.supports(), Err(Error::NoBtf(_))));
+        assert!(matches!(no_btf.types(), Err(Error::NoBtf(_))));
     }
 
     #[test]
     fn types_that_are_not_understood_are_an_error() {
         let (_root, kernel) = kernel(&[("sched_ext/state", "disabled\n"), ("btf/vmlinux", "?")]);
-        assert!(matches!(kernel.supports(), Err(Error::Btf(_))));
+        assert!(matches!(kernel.types(), Err(Error::Btf(_))));
     }
 
     /// Types with all that loading needs.
@@ -221,7 +200,7 @@ mod tests {
         let (root, kernel) = kernel(&[("sched_ext/state", "disabled\n"), ("btf/vmlinux", "")]);
         let types = Example::default().full(LONG_ENUMS[0]).halved(LONG_ENUMS[1]);
         fs::write(root.path().join("btf/vmlinux"), types.bytes()).unwrap();
-        let message = kernel.supports().unwrap_err().to_string();
+        let message = kernel.types().err().unwrap().to_string();
         assert!(message.contains("scx_enq_flags"), "{message}");
     }
 
@@ -230,7 +209,7 @@ mod tests {
         let (root, kernel) = kernel(&[("sched_ext/state", "disabled\n"), ("btf/vmlinux", "")]);
         let types = full_types().function("futex_do_wait");
         fs::write(root.path().join("btf/vmlinux"), types.bytes()).unwrap();
-        assert_eq!(kernel.supports().unwrap().missing_ops, ["futex_wake_mark"]);
+        assert_eq!(missing_ops(&kernel.types().unwrap()), ["futex_wake_mark"]);
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub use enforcer::SchedExtEnforcer;
 pub use error::Error;
 pub use exit::ExitReport;
 pub use host::{Host, LeftScheduler, Readiness};
-pub use kernel::{Kernel, State, Support};
+pub use kernel::{Kernel, State};
 pub use loader::Scheduler;
 pub use status::{Activity, Status};
 
