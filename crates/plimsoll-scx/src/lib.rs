@@ -1,14 +1,4 @@
 //! Plimsoll's scheduler for sched_ext: the BPF program in `src/bpf`, its loader and its enforcer.
-//!
-//! ```no_run
-//! use plimsoll_scx::{Kernel, Scheduler};
-//!
-//! let kernel = Kernel::host();
-//! let mut scheduler = Scheduler::load(&kernel, |_skel| Ok(()))?;
-//! scheduler.attach()?;
-//! assert!(scheduler.exited().is_none());
-//! # Ok::<(), plimsoll_scx::Error>(())
-//! ```
 
 mod backoff;
 mod btf;
@@ -35,23 +25,24 @@ pub mod trace;
 pub use capture::silence as silence_libbpf;
 pub use enforcer::SchedExtEnforcer;
 pub use error::Error;
-pub use exit::ExitReport;
 pub use host::{Host, LeftScheduler, Readiness};
-pub use kernel::{Kernel, State};
-pub use loader::Scheduler;
 pub use status::{Activity, Status};
+
+use exit::ExitReport;
+use kernel::{Kernel, State};
+use loader::Scheduler;
 
 /// The constants and types of `src/bpf/intf.h`, by bindgen.
 #[allow(dead_code, non_camel_case_types, non_snake_case)]
 #[allow(non_upper_case_globals, unsafe_op_in_unsafe_fn, clippy::all)]
 #[allow(clippy::undocumented_unsafe_blocks)]
-pub mod bpf_intf {
+mod bpf_intf {
     include!(concat!(env!("OUT_DIR"), "/bpf_intf.rs"));
 }
 
 /// The skeleton of `src/bpf/scheduler.bpf.c`, by libbpf-cargo.
-#[allow(unsafe_op_in_unsafe_fn, clippy::all)]
+#[allow(dead_code, unsafe_op_in_unsafe_fn, clippy::all)]
 #[allow(clippy::undocumented_unsafe_blocks, clippy::unwrap_used)]
-pub mod skel {
+mod skel {
     include!(concat!(env!("OUT_DIR"), "/bpf_skel.rs"));
 }
