@@ -29,14 +29,15 @@ impl RuntimeFolder {
     /// `XDG_RUNTIME_DIR`. Nothing is created yet.
     pub fn of_this_user() -> Self {
         let path = named().unwrap_or_else(|| {
-            if nix::unistd::geteuid().is_root() {
+            let uid = nix::unistd::geteuid();
+            if uid.is_root() {
                 return "/run/plimsoll".into();
             }
             let folder = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
             // The specification of the variable says to ignore a relative path.
             match folder.filter(|folder| folder.is_absolute()) {
                 Some(folder) => folder.join("plimsoll"),
-                None => in_tmp(),
+                None => format!("/tmp/plimsoll-{uid}").into(),
             }
         });
         Self::at(path)
@@ -99,15 +100,6 @@ impl RuntimeFolder {
         fs::set_permissions(&self.path, permissions).map_err(|e| self.failed(e))
     }
 
-    /// Removes the folder if it is empty and in `/tmp`: those elsewhere go with the session. To be
-    /// called by the owner of the tree, or another one could have begun to use the folder.
-    pub fn remove_from_tmp(&self) {
-        if self.path == in_tmp() {
-            // Journals that are set aside stay.
-            let _ = os::remove_folder(&self.path);
-        }
-    }
-
     /// Tries what an owner needs of the folder, and leaves nothing behind. A missing folder is tried
     /// where it would be made, because an owner may make it at the same time.
     ///
@@ -138,11 +130,6 @@ impl RuntimeFolder {
     fn look(&self) -> Result<Found> {
         os::look_at_link(&self.path).map_err(|e| self.failed(e))
     }
-}
-
-/// Returns the runtime folder of a user without a session.
-fn in_tmp() -> PathBuf {
-    format!("/tmp/plimsoll-{}", nix::unistd::geteuid()).into()
 }
 
 /// Returns the folder that [`RUNTIME_VARIABLE`] names. A relative path is made absolute here,

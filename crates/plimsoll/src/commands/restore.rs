@@ -74,7 +74,6 @@ fn recover_everything() -> Result<UndoReport> {
             report.undone.push(name);
         }
     }
-    runtime.remove_from_tmp();
     Ok(report)
 }
 

@@ -63,6 +63,7 @@ pub fn run(args: &DaemonArgs) -> Result<ExitCode> {
     let hierarchy = Arc::new(Hierarchy::find()?);
     hierarchy.check_permission()?;
     let runtime = RuntimeFolder::of_this_host();
+    runtime.create()?;
     let _ownership = match Ownership::take(&hierarchy)? {
         Some(ownership) => ownership,
         None if args.on_demand => {
@@ -71,8 +72,6 @@ pub fn run(args: &DaemonArgs) -> Result<ExitCode> {
         }
         None => succeed(&runtime, &hierarchy)?,
     };
-    // The last owner may have removed it.
-    runtime.create()?;
     wait_for_last_owner(runtime.path())?;
     if args.on_demand {
         on_demand::leave_the_cgroups(&hierarchy);
@@ -147,7 +146,6 @@ fn own(
     }
     if args.on_demand {
         remove_log(runtime);
-        runtime.remove_from_tmp();
     } else {
         log.info("service", "ended; all settings are restored");
     }

@@ -125,30 +125,6 @@ fn in_a_delegated_subtree_a_user_needs_no_root() {
 }
 
 #[test]
-fn the_folder_in_tmp_of_a_user_without_a_session_goes_with_the_owner() {
-    // No user of this machine.
-    const STRANGER: u32 = 61_234;
-    let mut host = Host::new();
-    let subtree = host.group("delegated");
-    let shell = subtree.child("shell");
-    shell.create().unwrap();
-    for group in [&subtree, &shell] {
-        crate::common::delegate(group, STRANGER);
-    }
-    let user = Account::new(STRANGER);
-    let folder = Path::new("/tmp").join(format!("plimsoll-{STRANGER}"));
-    for words in [&["run", "--cap", "30%", "true"][..], &["restore"]] {
-        let mut command = user.plimsoll_in(&shell, words);
-        command.env_remove("XDG_RUNTIME_DIR");
-        host.spawn(command).finish().good();
-        if let Some(owner) = crate::common::owner_at(&folder.join(SOCKET)) {
-            crate::common::end_owner(owner.daemon.pid.cast_signed());
-        }
-        wait_until("the folder is removed", || !folder.exists());
-    }
-}
-
-#[test]
 fn missing_cpu_controller_is_reported_with_a_remedy() {
     let host = Host::new();
     let mount = host.hierarchy().cpu_folder(Path::new(""));
