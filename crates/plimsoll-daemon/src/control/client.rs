@@ -127,7 +127,9 @@ impl Client {
         match self.ask_once(request, handle, deadline) {
             Err(ClientError::Ended { is_unread, .. }) if is_unread || may_repeat => {
                 let left = deadline.saturating_duration_since(Instant::now());
-                let fresh = Self::connect_within(&self.path, left)?;
+                // Another user may listen there now.
+                let fresh = Self::connect_within(&self.path, left)?
+                    .filter(|fresh| fresh.uid() == self.uid());
                 self.stream = fresh.ok_or_else(|| self.ended(is_unread))?.stream;
                 self.ask_once(request, handle, deadline)
             }
