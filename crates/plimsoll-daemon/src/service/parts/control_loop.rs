@@ -5,6 +5,7 @@
 //! moves processes, writes the journal and builds groups anew. The headroom controller has a lock
 //! of its own, which is never held meanwhile; other work waits until the enforcer is free.
 
+use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle, Thread};
@@ -104,7 +105,10 @@ impl Shared {
     pub(super) fn replace(&self, mut enforcer: Box<dyn Enforcer>) {
         let mut present = self.enforcer();
         *lock(&self.headroom) = enforcer.stock().headroom_control();
-        *present = enforcer;
+        let old = mem::replace(&mut *present, enforcer);
+        // It may wait for its threads, and the loop is not to wait for it.
+        drop(present);
+        drop(old);
     }
 
     /// Locks the enforcer for the service. A mutex is not fair: without this wait a service
