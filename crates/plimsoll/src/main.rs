@@ -22,7 +22,7 @@ use clap::Parser as _;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use cli::{Cli, Command};
-use error::{CommandError, EXIT_FAILED, Result};
+use error::{CommandError, EXIT_FAILED, EXIT_UNPRINTED, Result};
 
 fn main() -> ExitCode {
     // Children of a process that ignores it cannot be waited for.
@@ -43,12 +43,13 @@ fn main() -> ExitCode {
     match dispatch(cli.command) {
         Ok(code) => code,
         Err(error) => {
-            let done = match error {
-                CommandError::Output(_) if is_change => "; the change is made",
-                _ => "",
-            };
+            let is_done = is_change && matches!(error, CommandError::Output(_));
+            let done = if is_done { "; the change is made" } else { "" };
             output::tell(&format!("{error}{done}"));
-            error.exit_code()
+            match is_done {
+                true => ExitCode::from(EXIT_UNPRINTED),
+                false => error.exit_code(),
+            }
         }
     }
 }

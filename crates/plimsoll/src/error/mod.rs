@@ -17,8 +17,8 @@ pub use owner::{DaemonError, OwnerError};
 pub use usage::UsageError;
 pub use work::{PictureError, WorkloadError};
 
-/// The work is done, but cannot be printed: as of other tools, and not as of bad input.
-const EXIT_UNPRINTED: u8 = 1;
+/// A change is made, but cannot be printed: as of other tools, and not as of bad input.
+pub const EXIT_UNPRINTED: u8 = 1;
 /// Plimsoll itself failed, or was given bad input.
 pub const EXIT_FAILED: u8 = 125;
 /// The command was found but could not be run.
@@ -115,7 +115,6 @@ impl CommandError {
         ExitCode::from(match self {
             Self::NotFound { .. } => EXIT_NOT_FOUND,
             Self::CannotRun { .. } => EXIT_CANNOT_RUN,
-            Self::Output(_) => EXIT_UNPRINTED,
             _ => EXIT_FAILED,
         })
     }
