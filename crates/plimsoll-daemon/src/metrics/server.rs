@@ -220,7 +220,7 @@ impl Service {
                 Reply::new(INDEX),
             );
         }
-        // Of the reply to HEAD, the length alone is sent.
+        // A request for the head gets the length alone.
         response(StatusCode::OK, OPENMETRICS, Reply::new((self.render)()))
     }
 }

@@ -47,7 +47,7 @@ __noinline int llc_wait_of(u32 llc, u64 now, struct plim_batch_cpu *known)
 		room_ppm += cpu_room_ppm(c, now);
 		cpus++;
 	}
-	/* What waits for CPUs that are offline waits for ever. */
+	/* Where all CPUs are offline, tasks would wait for ever. */
 	cpus = plim_max(cpus, 1);
 	known->room_ppm = room_ppm / cpus;
 	bpf_for (tier, 0, PLIMSOLL_TIERS) {

@@ -10,7 +10,7 @@
 #define __SCX_ENUMS_BPF_H
 #include <scx/common.bpf.h>
 
-/* A barrier: to keep such a value for the next use would take of the stack, which is short. */
+/* Without the barrier, clang keeps such values on the stack, which is short. */
 #define AT_HAND(value)                                                                             \
 	({                                                                                         \
 		u64 __at_hand = (value);                                                           \

@@ -319,21 +319,6 @@ __noinline int take_limited(u64 dsq_id, u32 tier, s32 cpu, u64 now)
 }
 
 /*
- * Most tasks that return at once. From a cap one for each CPU, or as many as have the shortest
- * run each of what it grants now: of a crowd, all others would go to their queues, find
- * nothing left and be parked again, at each grant.
- */
-static __always_inline u32 nr_to_unpark(const struct plimsoll_group *group, u32 slot, u64 now)
-{
-	u64 granted_ns;
-
-	if (!(group->params.flags & PLIMSOLL_CAP))
-		return UNPARK_MAX;
-	granted_ns = cap_run_ns(slot, now);
-	return plim_min(plim_max(granted_ns / CAP_CROWD_RUN_MIN_NS, nr_cpu_ids), UNPARK_MAX);
-}
-
-/*
  * Has a CPU look for a task that is back in its queue: an idle one, or, if it @may_take, one
  * that runs a lower tier.
  */
@@ -357,14 +342,16 @@ show_returned(struct task_struct *p, const struct task_ctx *t, s32 cpu, u32 tier
 		take_cpu(cpu);
 }
 
-/* How many tasks may take a CPU at once: each of the others would find nothing left. */
-static __always_inline u64 nr_to_take(const struct plimsoll_group *group, u32 slot, u64 now)
+/* Most tasks that may take a CPU at once: each of the others would find nothing left. */
+static __always_inline u32 nr_to_take(const struct plimsoll_group *group, u64 granted_ns)
 {
-	if (group->params.flags & PLIMSOLL_CAP)
-		return plim_max(cap_run_ns(slot, now) / CAP_RUN_MIN_NS, 1);
+	u64 most = plim_max(granted_ns / CAP_RUN_MIN_NS, 1);
+
 	if (group->params.flags & PLIMSOLL_QUOTA)
-		return group->pool.runtime_ns / plim_max(READ_ONCE(bandwidth_slice_ns), 1) + 1;
-	return UNPARK_MAX;
+		most = plim_min(
+			most,
+			group->pool.runtime_ns / plim_max(READ_ONCE(bandwidth_slice_ns), 1) + 1);
+	return plim_min(most, UNPARK_MAX);
 }
 
 /*
@@ -379,7 +366,7 @@ __noinline u64 unpark(u32 slot, u64 now)
 	struct plim_ratecap_params params;
 	struct task_struct *p;
 	struct task_ctx *t;
-	u64 until_ns, next_ns = 0;
+	u64 until_ns, next_ns = 0, granted_ns = PLIM_UNLIMITED;
 	u32 tier, nr_max, nr_takes;
 	int seen = count_from;
 	s32 cpu;
@@ -390,8 +377,15 @@ __noinline u64 unpark(u32 slot, u64 now)
 		return 0;
 	if (!scx_bpf_dsq_nr_queued(parked_id(slot)))
 		return 0;
-	nr_max = nr_to_unpark(group, slot, now);
-	nr_takes = plim_min(nr_to_take(group, slot, now), UNPARK_MAX);
+	if (group->params.flags & PLIMSOLL_CAP)
+		granted_ns = cap_run_ns(slot, now);
+	/*
+	 * From a cap one for each CPU, or as many as have the shortest run each of what it grants
+	 * now: of a crowd, all others would go to their queues, find nothing left and be parked
+	 * again, at each grant.
+	 */
+	nr_max = plim_min(plim_max(granted_ns / CAP_CROWD_RUN_MIN_NS, nr_cpu_ids), UNPARK_MAX);
+	nr_takes = nr_to_take(group, granted_ns);
 	bpf_rcu_read_lock();
 	bpf_for_each (scx_dsq, p, parked_id(slot), 0) {
 		t = task_of(p);

@@ -37,8 +37,9 @@
 /* Most tasks of one queue that are checked in one pass. */
 #define QUEUE_SCAN_MAX 512
 /*
- * The same for overdue tasks, some milliseconds: one that starves behind more is not found, and
- * ends the scheduler. Few of those that are found run before everybody in each pass.
+ * Most tasks of one queue among which a pass looks for overdue ones, for some milliseconds: a
+ * task that starves behind more is not found, and ends the scheduler. Each pass moves only some
+ * of the overdue ones before everybody.
  */
 #define OVERDUE_SCAN_MAX (1 << 14)
 #define OVERDUE_MOVE_MAX 512

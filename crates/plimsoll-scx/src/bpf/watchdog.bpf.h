@@ -61,7 +61,8 @@ static __always_inline bool is_overdue(const struct task_struct *p)
 	/* Only a preemptible kernel has this, where a reader can be preempted. */
 	if (bpf_core_field_exists(p->rcu_read_lock_nesting) && p->rcu_read_lock_nesting > 0)
 		overdue_ns = OVERDUE_READER_NS;
-	/* A killed one was parked, or refused by headroom: its limits ended without an event. */
+	/* No event tells that no limit holds any more for a killed task that is parked or refused.
+	 */
 	if (is_dying(p))
 		overdue_ns = OVERDUE_READER_NS;
 	return watchdog_waited_ns(p) >= overdue_ns;
