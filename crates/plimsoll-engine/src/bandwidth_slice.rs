@@ -184,7 +184,7 @@ mod tests {
         let mut rig = Rig::new();
         rig.write("2ms").unwrap();
         rig.slice.settings.forget();
-        crate::undo::recover(&rig.runtime, false).unwrap();
+        crate::undo::recover(&rig.runtime).unwrap();
         assert_eq!((rig.now().as_str(), rig.nr_journals()), ("5000", 0));
     }
 

@@ -133,7 +133,7 @@ mod tests {
             rig.write("(full) lazy\n");
             if is_killed {
                 rig.tuning.settings.forget();
-                undo::recover(&rig.runtime, false).unwrap();
+                undo::recover(&rig.runtime).unwrap();
             } else {
                 assert_eq!(rig.tuning.put_back().problems, [""; 0]);
             }
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(rig.tuning.put_back().problems.len(), 1);
         rig.write("(full) lazy\n");
         assert!(!rig.tuning.set().unwrap(), "it is full already");
-        undo::recover(&rig.runtime, false).unwrap();
+        undo::recover(&rig.runtime).unwrap();
         assert!(rig.now().starts_with("lazy"));
         rig.write("full (lazy)\n");
         assert!(rig.tuning.set().unwrap(), "its journal is gone");

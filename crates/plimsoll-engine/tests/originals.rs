@@ -393,7 +393,7 @@ fn a_value_of_others_after_an_undo_that_left_something_is_put_back() {
         rig.put("/d", r#"{"weight": "50"}"#);
         rig.run("a", 5, r#"{"weight": "50"}"#);
         rig.kill();
-        let report = refused(after, || undo::recover(&runtime(), true).unwrap());
+        let report = refused(after, || undo::recover(&runtime()).unwrap());
         if report.problems.is_empty() || text("d/cpu.weight") != weight("100") {
             continue;
         }

@@ -5,9 +5,9 @@ use plimsoll_cgroupfs::{CgroupError, CpuGroup, CpuMax, Kind, Version, name};
 
 use super::wanted::{Limit, Wanted};
 use crate::error::{EngineError, Result};
+use crate::journal::{Entry, KeptJournal};
 use crate::knobs::Knobs;
 use crate::knobs::units::show_percent;
-use crate::runtime::RuntimeFolder;
 
 /// Checks, without a change, that a foreign cgroup can have these knobs in its place.
 ///
@@ -27,10 +27,10 @@ pub fn check_place(group: &CpuGroup, knobs: &Knobs) -> Result<()> {
 ///
 /// # Errors
 /// When the cgroup is gone, the kernel refuses, or another cgroup would be harmed.
-pub(super) fn give_controller(group: &CpuGroup, runtime: &RuntimeFolder) -> Result<()> {
+pub(super) fn give_controller(group: &CpuGroup, journal: &mut KeptJournal) -> Result<()> {
     for parent in without_controller(group)? {
         check_enabling(&parent)?;
-        runtime.share(&[parent.subtree_control()], &[])?;
+        journal.record(&[enabling(&parent)?])?;
         enable_for_children(&parent)?;
     }
     Ok(())
@@ -91,6 +91,17 @@ pub(super) fn check_empty(parent: &CpuGroup) -> Result<()> {
         Some(pid) => Err(harmed(parent, Some(*pid))),
         None => Ok(()),
     }
+}
+
+/// Returns the entry for the controller that the children of a cgroup are about to have.
+///
+/// # Errors
+/// When the cgroup is gone.
+pub(super) fn enabling(parent: &CpuGroup) -> Result<Entry> {
+    Ok(Entry::Enable {
+        path: parent.subtree_control(),
+        inode: parent.clone().bound()?.inode(),
+    })
 }
 
 /// Enables the controller for the children of a v2 cgroup, after [`check_enabling`].

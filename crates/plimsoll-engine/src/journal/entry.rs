@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::knobs::Knobs;
 
 /// Version of the lines. A journal of another version is refused, not guessed at.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// First line of a journal: its writer and its purpose.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +30,20 @@ pub struct Header {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Entry {
+    /// Creation of a parent of groups of our own. Undone by removing it once it is empty.
+    Parent {
+        #[serde(with = "path_text")]
+        folder: PathBuf,
+    },
+    /// Switch of the cpu controller, which the children of a cgroup did not have. Undone when no
+    /// group is left: a limit below would go with the controller.
+    Enable {
+        /// File `cgroup.subtree_control` of the cgroup.
+        #[serde(with = "path_text")]
+        path: PathBuf,
+        /// Inode of the cgroup: a later one of the same path belongs to others.
+        inode: Option<u64>,
+    },
     /// Begin of a group of our own.
     Group {
         name: String,

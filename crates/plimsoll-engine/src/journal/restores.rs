@@ -278,6 +278,11 @@ pub(crate) struct Restores {
     pub tasks: BTreeMap<TaskId, TaskRestore>,
     /// Nice levels of cgroups, by their files `cgroup.procs`.
     pub groups: BTreeMap<PathBuf, GroupRestore>,
+    /// Folders of parents of groups of our own.
+    pub parents: Vec<PathBuf>,
+    /// Files `cgroup.subtree_control` to which the cpu controller was added, each with the inode of
+    /// its cgroup, the last at the end.
+    pub enabled: Vec<(PathBuf, Option<u64>)>,
     pub others: Vec<Entry>,
 }
 
@@ -395,6 +400,15 @@ impl Restores {
                     self.release_levels(&processes);
                 }
             }
+            Entry::Parent { folder } => {
+                self.parents.retain(|known| *known != folder);
+                self.parents.push(folder);
+            }
+            Entry::Enable { path, inode } => {
+                // A cgroup that was made again is another.
+                self.enabled.retain(|(known, _)| *known != path);
+                self.enabled.push((path, inode));
+            }
             Entry::Released { paths } => paths.iter().for_each(|path| self.release(path)),
             other => self.others.push(other),
         }
@@ -484,6 +498,8 @@ impl Restores {
         self.held.remove(path);
         self.refused.remove(path);
         self.files.retain(|file| !is_of(&file.path, path));
+        self.parents.retain(|folder| folder != path);
+        self.enabled.retain(|(file, _)| file != path);
         self.release_levels(path);
         self.release_levels(&path.join("cgroup.procs"));
         self.others.retain(|entry| match entry {
@@ -505,7 +521,7 @@ impl Restores {
         }
     }
 
-    /// Returns whether there is anything but groups of our own.
+    /// Returns whether there is anything but groups of our own, and what these share.
     pub fn has_more_than_own(&self) -> bool {
         !(self.files.is_empty() && self.held.is_empty() && self.others.is_empty())
     }
@@ -519,6 +535,10 @@ impl Restores {
     /// Returns a short list of entries that undoes the same, without tasks that are gone.
     pub fn entries(&self) -> Vec<Entry> {
         let mut all = self.others.clone();
+        let parents = self.parents.iter().cloned();
+        all.extend(parents.map(|folder| Entry::Parent { folder }));
+        let enabled = self.enabled.iter().cloned();
+        all.extend(enabled.map(|(path, inode)| Entry::Enable { path, inode }));
         all.extend(self.files.iter().flat_map(FileRestore::entries));
         for (folder, held) in &self.held {
             let folder = folder.clone();

@@ -1,7 +1,6 @@
-//! Runtime folder: the owner's socket, its journals, and their shared record.
+//! Runtime folder: the owner's socket and its journals.
 
 mod ownership;
-mod shared;
 
 use std::fs;
 use std::io;
@@ -13,7 +12,6 @@ use serde::Serialize;
 
 use crate::error::{EngineError, Result};
 pub use ownership::Ownership;
-pub use shared::Shared;
 
 /// Environment variable with the path of another runtime folder; for tests.
 pub const RUNTIME_VARIABLE: &str = "PLIMSOLL_RUNTIME_DIR";
@@ -208,15 +206,12 @@ mod tests {
         let runtime = RuntimeFolder::at(folder.path().join("run"));
         runtime.create().unwrap();
         assert_eq!(mode(runtime.path()), 0o700);
-        let shared = Shared {
-            created: vec!["/x".into()],
-            ..Shared::default()
-        };
-        runtime.set_shared(shared).unwrap();
+        let file = runtime.path().join("file");
+        write_atomically(&file, &"text", true).unwrap();
         runtime.open_to_clients().unwrap();
         runtime.create().unwrap();
         assert_eq!(mode(runtime.path()), 0o711);
-        assert_eq!(mode(&runtime.shared_file()), 0o600);
+        assert_eq!(mode(&file), 0o600);
     }
 
     #[test]

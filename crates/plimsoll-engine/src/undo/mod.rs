@@ -2,6 +2,7 @@
 
 mod nice;
 mod recover;
+mod shared;
 mod values;
 
 use std::collections::HashSet;
@@ -12,6 +13,7 @@ use std::time::Duration;
 pub use recover::recover;
 
 pub(crate) use nice::{Levels, commonest_level, restore_levels};
+pub(crate) use shared::remove_parents;
 pub(crate) use values::{is_refused, try_restore_files};
 
 use plimsoll_cgroupfs::os;
@@ -22,6 +24,7 @@ use crate::journal::{Entry, FileRestore, Header, Journal, OwnRestore, Restores};
 use crate::own_groups::may_be_own;
 use crate::runtime::remove_written;
 use crate::tasks;
+use shared::switch_off;
 
 /// Name of the cgroup of processes that no cgroup above their old one takes.
 const LEFT: &str = "plimsoll-left";
@@ -54,8 +57,9 @@ impl UndoReport {
 }
 
 /// Undoes changes: first the levels of tasks, then groups of our own, then the values of files, then
-/// all others in reverse order. Returns the entries about what is undone, and whether all is: the kernel may
-/// accept the rest later, once limits of other cgroups have changed, or a file is there again.
+/// what groups share, if none is left, then all others in reverse order. Returns the entries about
+/// what is undone, and whether all is: the kernel may accept the rest later, once limits of other
+/// cgroups have changed, or a file is there again.
 fn undo_all(restores: &Restores, report: &mut UndoReport) -> (Vec<Entry>, bool) {
     let (mut undone, mut is_done) = (Vec::new(), true);
     let groups: Vec<&Path> = restores.groups.keys().map(PathBuf::as_path).collect();
@@ -75,6 +79,14 @@ fn undo_all(restores: &Restores, report: &mut UndoReport) -> (Vec<Entry>, bool) 
     let problems = errors.iter().map(EngineError::to_string);
     report.problems.extend(problems);
     undone.extend(noted_files(restores.held.keys(), late));
+    let gone = remove_parents(restores);
+    is_done &= gone.len() == restores.parents.len();
+    undone.extend(gone);
+    if is_done {
+        let off = switch_off(restores, report);
+        is_done = off.len() == restores.enabled.len();
+        undone.extend(off);
+    }
     for entry in &restores.others {
         if let Entry::Choose { path, old, new } = entry
             && let Err(error) = choose_again(path, old, new, report)

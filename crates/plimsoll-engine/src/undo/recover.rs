@@ -9,40 +9,35 @@ use crate::error::Result;
 use crate::journal::{self, Journal};
 use crate::runtime::RuntimeFolder;
 
-/// Undoes the journals of owners that have exited and, if `everything`, the changes that belong to
-/// no single group. A journal that cannot be undone is added to the problems of the report and does
+/// Undoes the journals of owners that have exited. A journal that cannot be undone is added to the problems of the report and does
 /// not prevent startup.
 ///
 /// # Errors
 /// When the runtime folder cannot be read.
-pub fn recover(runtime: &RuntimeFolder, everything: bool) -> Result<UndoReport> {
+pub fn recover(runtime: &RuntimeFolder) -> Result<UndoReport> {
     let mut report = UndoReport::default();
-    report.problems.extend(runtime.mend_shared()?);
     let mut paths = journal::list(runtime.path())?;
     loop {
         let nr_tried = paths.len();
-        let mut again = UndoReport::default();
+        let mut problems = Vec::new();
         paths.retain(|path| {
             let mut one = UndoReport::default();
             let done = recover_one(path, &mut one);
             one.problems.extend(done.err().map(|e| e.to_string()));
-            let is_left = !one.problems.is_empty() && os::exists(path);
-            if is_left { &mut again } else { &mut report }.extend(one);
+            let is_left = os::exists(path);
+            if is_left {
+                problems.append(&mut one.problems);
+            }
+            report.extend(one);
             is_left
         });
-        // The kernel may accept a refused value after other journals are undone.
+        // The kernel may accept a refused value after other journals are undone, and a parent may
+        // be empty.
         if paths.is_empty() || paths.len() == nr_tried {
-            report.extend(again);
-            break;
+            report.problems.extend(problems);
+            return Ok(report);
         }
     }
-    if everything {
-        runtime.release_shared(&mut report)?;
-    } else {
-        // The remaining groups may be taken over, and need their controllers.
-        runtime.release_parents()?;
-    }
-    Ok(report)
 }
 
 fn recover_one(path: &Path, report: &mut UndoReport) -> Result<()> {

@@ -33,7 +33,7 @@ fn recover(runtime: &RuntimeFolder) -> Result<UndoReport> {
         Ok(cleaned) => report = cleaned,
         Err(error) => report.problems.push(error.to_string()),
     }
-    report.extend(undo::recover(runtime, true)?);
+    report.extend(undo::recover(runtime)?);
     report.extend(guard::free_left_tasks(runtime));
     Ok(report)
 }

@@ -113,30 +113,32 @@ impl CgroupEnforcer {
     }
 
     /// Reads the files of a cgroup, and plans the writes.
-    fn prepare<'a>(&self, policy: &'a GroupPolicy) -> Result<Pending<'a>> {
+    fn prepare<'a>(&mut self, policy: &'a GroupPolicy) -> Result<Pending<'a>> {
         check_one_cgroup(&policy.knobs)?;
         let present = self.groups.get(&*policy.name);
+        let is_there = present.is_some();
         let group = match present {
             Some(present) if present.is_foreign() => present.cgroup().clone(),
             Some(_) => return Err(name_taken(&policy.name)),
             None => self.new_cgroup(policy)?,
         };
         let folder = folder_of(&group);
-        let restores = self.context.journal.restores();
-        let known = restores.held(&folder);
-        if known.inode.is_some() {
+        let inode = self.context.journal.restores().held(&folder).inode;
+        if inode.is_some() {
             // Another may have come since.
-            group.clone().bound_to(known.inode).check_exists()?;
+            group.clone().bound_to(inode).check_exists()?;
         }
         // The controller may be off since.
-        give_controller(&group, &self.context.runtime)?;
+        give_controller(&group, &mut self.context.journal)?;
         let yields = self.yields(policy);
         if !yields {
             // Before the quota is read and put back: the loop must not change it any more.
             self.context.headroom.remove(&policy.name);
         }
+        let restores = self.context.journal.restores();
+        let known = restores.held(&folder);
         let mut prepared = Prepared::new(group, known, restores, &policy.knobs, yields)?;
-        let is_new = present.is_none() && !self.left.contains(&folder);
+        let is_new = !is_there && !self.left.contains(&folder);
         if let (true, Some(inode)) = (is_new, prepared.group.inode()) {
             prepared.entries.insert(0, Entry::Hold { folder, inode });
         }

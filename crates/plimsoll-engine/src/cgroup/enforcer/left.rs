@@ -89,9 +89,7 @@ impl CgroupEnforcer {
         for name in unwanted {
             own::undo(&name, &mut self.context, &mut report);
         }
-        if let Err(error) = self.context.runtime.release_parents() {
-            report.problems.push(error.to_string());
-        }
+        self.context.remove_parents();
         report
     }
 
@@ -156,7 +154,7 @@ pub(super) fn journal(
     runtime.create()?;
     let left = left_journal(runtime)?;
     // The journal that was taken over is locked.
-    let mut report = undo::recover(runtime, false)?;
+    let mut report = undo::recover(runtime)?;
     let path = Journal::path_of(runtime.path(), JOURNAL);
     let is_it = |(journal, _): &(Journal, _)| journal.path() == path;
     let is_taken = left.as_ref().is_some_and(is_it);

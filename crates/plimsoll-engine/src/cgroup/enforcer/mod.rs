@@ -427,13 +427,7 @@ impl CgroupEnforcer {
             });
             report.problems.extend(undone.err().map(|e| e.to_string()));
         }
-        if let Err(error) = self.context.runtime.release_parents() {
-            report.problems.push(error.to_string());
-        }
         if let Err(error) = self.slice.put_back(&mut report) {
-            report.problems.push(error.to_string());
-        }
-        if let Err(error) = self.context.runtime.release_shared(&mut report) {
             report.problems.push(error.to_string());
         }
         report
@@ -442,7 +436,8 @@ impl CgroupEnforcer {
     /// Leaves all groups, as [`Action::LeaveAll`] does.
     pub fn leave(&mut self) {
         let restores = self.context.journal.restores();
-        let is_needed = !restores.held.is_empty() || !restores.own.is_empty();
+        let has_groups = !(restores.held.is_empty() && restores.own.is_empty());
+        let is_needed = has_groups || !(restores.parents.is_empty() && restores.enabled.is_empty());
         // First, so that the next owner of the quotas finds them as they are.
         self.context.headroom.clear();
         self.context.has_demand = false;

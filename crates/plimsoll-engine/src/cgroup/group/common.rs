@@ -14,6 +14,7 @@ use crate::knobs::units::NSEC_PER_USEC;
 use crate::knobs::{Class, Knobs};
 use crate::runtime::RuntimeFolder;
 use crate::tasks;
+use crate::undo;
 
 /// Number of external changes beyond which the oldest are forgotten.
 const EXTERNAL_CHANGES_MAX: usize = 32;
@@ -35,6 +36,12 @@ pub(in crate::cgroup) struct Context {
 }
 
 impl Context {
+    /// Removes parents that hold no group any more.
+    pub fn remove_parents(&mut self) {
+        let gone = undo::remove_parents(self.journal.restores());
+        self.journal.note(gone);
+    }
+
     /// Returns whether a group yields to the machine's headroom: batch work that stock knobs
     /// enforce does.
     pub fn yields(&self, knobs: &Knobs, is_scheduled: bool, is_foreign: bool) -> bool {

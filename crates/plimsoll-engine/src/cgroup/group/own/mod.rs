@@ -15,7 +15,7 @@ use super::layout::{Layer, Layout, layer_max};
 use crate::cgroup::audit::external_changes;
 use crate::cgroup::bandwidth::least_max;
 use crate::cgroup::change::Change;
-use crate::cgroup::place::{check_empty, check_enabling, enable_for_children, explained};
+use crate::cgroup::place::{check_empty, check_enabling, enable_for_children, enabling, explained};
 use crate::control::per_task;
 use crate::error::{EngineError, Result};
 use crate::group_policy::GroupPolicy;
@@ -261,7 +261,8 @@ impl Own {
             self.carried.add(&counts);
             self.behind.pop();
         }
-        context.runtime.release_parents()
+        context.remove_parents();
+        Ok(())
     }
 
     /// Returns whether processes are left in layouts that were replaced.
@@ -370,9 +371,7 @@ pub(in crate::cgroup) fn undo(name: &str, context: &mut Context, report: &mut Un
         let group = name.to_owned();
         context.journal.note(vec![Entry::Ended { group }]);
     }
-    if let Err(error) = context.runtime.release_parents() {
-        report.problems.push(error.to_string());
-    }
+    context.remove_parents();
 }
 
 /// Lists the differences between a group's files and its knobs, and its removal.
@@ -393,19 +392,20 @@ pub(super) fn audit(common: &Common) -> Result<Vec<String>> {
 
 /// Creates the parent that groups share, and enables the controller for its children and for those
 /// of the base. Whatever was there before is left alone.
-fn make_parent(layout: &Layout, context: &Context) -> Result<()> {
+fn make_parent(layout: &Layout, context: &mut Context) -> Result<()> {
     let base = CpuGroup::at(&context.hierarchy, context.hierarchy.base());
     check_enabling(&base)?;
-    let mut enabled = Vec::new();
+    let mut entries = Vec::new();
     for group in [Some(&base), layout.parent.as_ref()].into_iter().flatten() {
         if group.exists() && !group.children_enabled()? {
-            enabled.push(group.subtree_control());
+            entries.push(enabling(group)?);
         }
     }
     // v1 may have the parent in one of two hierarchies.
     let folders = layout.parent.iter().flat_map(CpuGroup::folders);
-    let created: Vec<PathBuf> = folders.filter(|folder| !os::exists(folder)).collect();
-    context.runtime.share(&enabled, &created)?;
+    let new = folders.filter(|folder| !os::exists(folder));
+    entries.extend(new.map(|folder| Entry::Parent { folder }));
+    context.journal.record(&entries)?;
     enable_for_children(&base)?;
     let Some(parent) = &layout.parent else {
         return Ok(());
