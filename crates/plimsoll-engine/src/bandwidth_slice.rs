@@ -2,35 +2,19 @@
 //! the whole machine.
 
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use plimsoll_cgroupfs::{Hierarchy, read_text, write_text};
+use plimsoll_cgroupfs::{Hierarchy, read_text};
 
 use crate::error::{EngineError, Result};
-use crate::host_settings::HostSettings;
-use crate::journal::Entry;
+use crate::host_settings;
+use crate::journal::KeptJournal;
 use crate::knobs::BandwidthSlice;
 use crate::knobs::units::NSEC_PER_USEC;
-use crate::runtime::RuntimeFolder;
 use crate::undo::UndoReport;
 
 /// File of the setting (`kernel/sched/fair.c`); in microseconds, 5000 unless somebody has set it.
 const FILE: &str = "/proc/sys/kernel/sched_cfs_bandwidth_slice_us";
-
-#[derive(Debug)]
-pub(crate) struct MachineSlice {
-    file: PathBuf,
-    settings: HostSettings,
-}
-
-impl Default for MachineSlice {
-    fn default() -> Self {
-        Self {
-            file: FILE.into(),
-            settings: HostSettings::new(".bandwidth-slice", "the machine's bandwidth slice"),
-        }
-    }
-}
 
 fn not_here(slice: BandwidthSlice, reason: String) -> EngineError {
     EngineError::NotEnforceable {
@@ -40,53 +24,41 @@ fn not_here(slice: BandwidthSlice, reason: String) -> EngineError {
     }
 }
 
-impl MachineSlice {
-    /// Sets the slice; `None` puts the previous one back.
-    ///
-    /// # Errors
-    /// When this process has only a part of the machine, the kernel has no such setting, or the
-    /// setting may not be written: then nothing has changed.
-    pub fn set(
-        &mut self,
-        slice: Option<BandwidthSlice>,
-        hierarchy: &Hierarchy,
-        runtime: &RuntimeFolder,
-    ) -> Result<()> {
-        let Some(slice) = slice else {
-            let mut report = UndoReport::default();
-            return self.put_back(&mut report);
-        };
-        if !hierarchy.is_top() {
+/// Sets the slice; `None` puts the previous one back.
+///
+/// # Errors
+/// When this process has only a part of the machine, the kernel has no such setting, or the setting
+/// may not be written: then nothing has changed.
+pub(crate) fn set(
+    slice: Option<BandwidthSlice>,
+    hierarchy: &Hierarchy,
+    journal: &mut KeptJournal,
+) -> Result<()> {
+    let file = Path::new(FILE);
+    match slice {
+        Some(slice) if !hierarchy.is_top() => {
             let reason = "it holds for the whole machine, and this process has only a part of it";
-            return Err(not_here(slice, reason.into()));
+            Err(not_here(slice, reason.into()))
         }
-        self.write(slice, runtime)
-    }
-
-    fn write(&mut self, slice: BandwidthSlice, runtime: &RuntimeFolder) -> Result<()> {
-        let file = self.file.display();
-        let old = read_text(&self.file).map_err(|error| match error.is_gone() {
-            true => not_here(slice, format!("the kernel has no {file}")),
-            false => error.into(),
-        })?;
-        let new = (slice.slice_ns / NSEC_PER_USEC).to_string();
-        if old == new {
-            return Ok(());
+        Some(slice) => write(slice, file, journal),
+        None => {
+            host_settings::put_back(file, journal, &mut UndoReport::default());
+            Ok(())
         }
-        let change = Entry::Write {
-            path: self.file.clone(),
-            old,
-            new: new.clone(),
-        };
-        let write = || write_text(&self.file, &new);
-        let changed = self.settings.change(&[change], runtime, write);
-        changed.map_err(|error| refused(slice, &self.file, error))
     }
+}
 
-    /// Puts the previous slice back, unless somebody else has set another since.
-    pub fn put_back(&mut self, report: &mut UndoReport) -> Result<()> {
-        self.settings.put_back(report)
+fn write(slice: BandwidthSlice, file: &Path, journal: &mut KeptJournal) -> Result<()> {
+    let old = read_text(file).map_err(|error| match error.is_gone() {
+        true => not_here(slice, format!("the kernel has no {}", file.display())),
+        false => error.into(),
+    })?;
+    let new = (slice.slice_ns / NSEC_PER_USEC).to_string();
+    if old == new {
+        return Ok(());
     }
+    let changed = host_settings::change(file, &old, &new, journal);
+    changed.map_err(|error| refused(slice, file, error))
 }
 
 /// Explains a refused write: in a container, root may not write to /proc/sys.
@@ -112,45 +84,48 @@ fn refused(slice: BandwidthSlice, file: &Path, error: EngineError) -> EngineErro
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::path::PathBuf;
 
     use super::*;
+    use crate::journal::{Header, Journal};
+    use crate::runtime::RuntimeFolder;
+    use crate::undo;
 
     struct Rig {
         folder: tempfile::TempDir,
-        runtime: RuntimeFolder,
-        slice: MachineSlice,
+        file: PathBuf,
+        journal: KeptJournal,
     }
 
     impl Rig {
         fn new() -> Self {
             let folder = tempfile::tempdir().unwrap();
-            let runtime = RuntimeFolder::at(folder.path().join("run"));
-            runtime.create().unwrap();
             let file = folder.path().join("slice_us");
             fs::write(&file, "5000\n").unwrap();
-            let slice = MachineSlice {
-                file,
-                ..MachineSlice::default()
-            };
+            let journal = Journal::create(folder.path(), &Header::new("a", "")).unwrap();
             Self {
                 folder,
-                runtime,
-                slice,
+                file,
+                journal: KeptJournal::of(journal, Vec::new()),
             }
         }
 
         fn write(&mut self, text: &str) -> Result<()> {
-            self.slice.write(text.parse().unwrap(), &self.runtime)
+            write(text.parse().unwrap(), &self.file, &mut self.journal)
+        }
+
+        fn put_back(&mut self) -> UndoReport {
+            let mut report = UndoReport::default();
+            host_settings::put_back(&self.file, &mut self.journal, &mut report);
+            report
         }
 
         fn now(&self) -> String {
-            fs::read_to_string(&self.slice.file).unwrap().trim().into()
+            fs::read_to_string(&self.file).unwrap().trim().into()
         }
 
-        fn nr_journals(&self) -> usize {
-            let files = fs::read_dir(self.folder.path().join("run")).unwrap();
-            let is_ours = |name: &std::ffi::OsString| name.to_string_lossy().contains("slice");
-            files.flatten().filter(|f| is_ours(&f.file_name())).count()
+        fn nr_recorded(&self) -> usize {
+            self.journal.restores().settings.len()
         }
     }
 
@@ -158,23 +133,20 @@ mod tests {
     fn what_was_there_at_first_is_put_back_after_several_changes() {
         let mut rig = Rig::new();
         rig.write("5ms").unwrap();
-        assert_eq!(rig.nr_journals(), 0, "it is so already");
+        assert_eq!(rig.nr_recorded(), 0, "it is so already");
         rig.write("2ms").unwrap();
         rig.write("3.5ms").unwrap();
-        assert_eq!((rig.now().as_str(), rig.nr_journals()), ("3500", 1));
-        let mut report = UndoReport::default();
-        rig.slice.put_back(&mut report).unwrap();
-        assert_eq!((rig.now().as_str(), rig.nr_journals()), ("5000", 0));
-        assert_eq!(report.problems, [""; 0]);
+        assert_eq!((rig.now().as_str(), rig.nr_recorded()), ("3500", 1));
+        assert_eq!(rig.put_back().problems, [""; 0]);
+        assert_eq!((rig.now().as_str(), rig.nr_recorded()), ("5000", 0));
     }
 
     #[test]
     fn what_somebody_else_sets_is_left_alone() {
         let mut rig = Rig::new();
         rig.write("2ms").unwrap();
-        fs::write(&rig.slice.file, "7000\n").unwrap();
-        let mut report = UndoReport::default();
-        rig.slice.put_back(&mut report).unwrap();
+        fs::write(&rig.file, "7000\n").unwrap();
+        let report = rig.put_back();
         assert_eq!(rig.now(), "7000");
         assert_eq!(report.problems.len(), 1, "{report:?}");
     }
@@ -183,15 +155,18 @@ mod tests {
     fn after_a_kill_the_next_start_puts_it_back() {
         let mut rig = Rig::new();
         rig.write("2ms").unwrap();
-        rig.slice.settings.forget();
-        crate::undo::recover(&rig.runtime).unwrap();
-        assert_eq!((rig.now().as_str(), rig.nr_journals()), ("5000", 0));
+        let runtime = RuntimeFolder::at(rig.folder.path());
+        drop(rig.journal.end());
+        let report = undo::recover(&runtime).unwrap();
+        assert_eq!(report.undone, [rig.file.to_str().unwrap()]);
+        assert_eq!(rig.now(), "5000");
+        assert_eq!(fs::read_dir(runtime.path()).unwrap().count(), 1);
     }
 
     #[test]
     fn a_kernel_without_it_and_a_read_only_one_are_told_apart() {
         let mut rig = Rig::new();
-        fs::remove_file(&rig.slice.file).unwrap();
+        fs::remove_file(&rig.file).unwrap();
         let error = rig.write("2ms").unwrap_err().to_string();
         assert!(error.contains("the kernel has no"), "{error}");
         let read_only = EngineError::from(plimsoll_cgroupfs::CgroupError::file(
@@ -202,6 +177,6 @@ mod tests {
         let error = refused("2ms".parse().unwrap(), Path::new(FILE), read_only).to_string();
         assert!(error.contains("bandwidth-slice"), "{error}");
         assert!(error.contains("not in a container"), "{error}");
-        assert_eq!(rig.nr_journals(), 0);
+        assert_eq!(rig.nr_recorded(), 0);
     }
 }

@@ -1,14 +1,13 @@
 //! A setting of the kernel, for the whole machine, with which batch work delays normal work less:
 //! preemption is full where it was lazy. docs/stock-kernels.md has its effect and its cost.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use plimsoll_cgroupfs::{read_text, write_text};
+use plimsoll_cgroupfs::read_text;
 
 use crate::error::Result;
-use crate::host_settings::HostSettings;
-use crate::journal::Entry;
-use crate::runtime::RuntimeFolder;
+use crate::host_settings;
+use crate::journal::KeptJournal;
 use crate::undo::{UndoReport, chosen};
 
 /// File with the modes of preemption, the present one in brackets (`kernel/sched/debug.c`).
@@ -18,54 +17,27 @@ const FILE: &str = "/sys/kernel/debug/sched/preempt";
 const LAZY: &str = "lazy";
 const FULL: &str = "full";
 
-/// Mode of preemption of the kernel, while it is ours.
-#[derive(Debug)]
-pub struct HostTuning {
-    file: PathBuf,
-    runtime: RuntimeFolder,
-    settings: HostSettings,
+/// Makes preemption full if it is lazy. Returns whether it was.
+///
+/// # Errors
+/// When the kernel refuses: then nothing has changed.
+pub(crate) fn set(journal: &mut KeptJournal) -> Result<bool> {
+    set_in(Path::new(FILE), journal)
 }
 
-impl HostTuning {
-    /// Prepares the setting, and changes nothing yet. `runtime` is for the journal.
-    pub fn new(runtime: RuntimeFolder) -> Self {
-        Self::of(FILE.into(), runtime)
+fn set_in(file: &Path, journal: &mut KeptJournal) -> Result<bool> {
+    let is_lazy = chosen(&read_text(file)?) == Some(LAZY);
+    if is_lazy {
+        host_settings::change(file, LAZY, FULL, journal)?;
     }
+    Ok(is_lazy)
+}
 
-    fn of(file: PathBuf, runtime: RuntimeFolder) -> Self {
-        Self {
-            file,
-            runtime,
-            settings: HostSettings::new(".host-tuning", "the machine's preemption"),
-        }
-    }
-
-    /// Makes preemption full if it is lazy. Returns whether it was.
-    ///
-    /// # Errors
-    /// When the kernel refuses: then nothing has changed.
-    pub fn set(&mut self) -> Result<bool> {
-        let is_lazy = chosen(&read_text(&self.file)?) == Some(LAZY);
-        if is_lazy {
-            let entry = Entry::Choose {
-                path: self.file.clone(),
-                old: LAZY.into(),
-                new: FULL.into(),
-            };
-            let write = || write_text(&self.file, FULL);
-            self.settings.change(&[entry], &self.runtime, write)?;
-        }
-        Ok(is_lazy)
-    }
-
-    /// Puts the mode back, unless somebody else has changed it.
-    pub fn put_back(&mut self) -> UndoReport {
-        let mut report = UndoReport::default();
-        if let Err(error) = self.settings.put_back(&mut report) {
-            report.problems.push(error.to_string());
-        }
-        report
-    }
+/// Puts the mode back, unless somebody else has changed it.
+pub(crate) fn put_back(journal: &mut KeptJournal) -> UndoReport {
+    let mut report = UndoReport::default();
+    host_settings::put_back(Path::new(FILE), journal, &mut report);
+    report
 }
 
 /// Returns whether this kernel preempts lazily. `None`: it has one mode, or does not tell this
@@ -78,38 +50,54 @@ pub(crate) fn is_lazy() -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::path::PathBuf;
 
     use super::*;
+    use crate::journal::{Header, Journal};
+    use crate::runtime::RuntimeFolder;
     use crate::undo;
 
     struct Rig {
         folder: tempfile::TempDir,
-        runtime: RuntimeFolder,
-        tuning: HostTuning,
+        file: PathBuf,
+        journal: KeptJournal,
     }
 
     impl Rig {
         fn new(modes: &str) -> Self {
             let folder = tempfile::tempdir().unwrap();
-            let runtime = RuntimeFolder::at(folder.path().join("run"));
-            runtime.create().unwrap();
             let file = folder.path().join("preempt");
-            let tuning = HostTuning::of(file, runtime.clone());
+            let journal = Journal::create(folder.path(), &Header::new("a", "")).unwrap();
             let rig = Self {
                 folder,
-                runtime,
-                tuning,
+                file,
+                journal: KeptJournal::of(journal, Vec::new()),
             };
             rig.write(modes);
             rig
         }
 
         fn write(&self, modes: &str) {
-            fs::write(self.folder.path().join("preempt"), modes).unwrap();
+            fs::write(&self.file, modes).unwrap();
         }
 
         fn now(&self) -> String {
-            fs::read_to_string(self.folder.path().join("preempt")).unwrap()
+            fs::read_to_string(&self.file).unwrap()
+        }
+
+        fn set(&mut self) -> bool {
+            set_in(&self.file, &mut self.journal).unwrap()
+        }
+
+        fn put_back(&mut self) -> UndoReport {
+            let mut report = UndoReport::default();
+            host_settings::put_back(&self.file, &mut self.journal, &mut report);
+            report
+        }
+
+        fn recover(&mut self) {
+            drop(self.journal.end());
+            undo::recover(&RuntimeFolder::at(self.folder.path())).unwrap();
         }
     }
 
@@ -117,8 +105,8 @@ mod tests {
     fn another_mode_than_the_lazy_one_stays() {
         for modes in ["none (voluntary) full lazy\n", "(full) lazy\n", "\n"] {
             let mut rig = Rig::new(modes);
-            assert!(!rig.tuning.set().unwrap());
-            assert_eq!(rig.tuning.put_back(), UndoReport::default());
+            assert!(!rig.set());
+            assert_eq!(rig.put_back(), UndoReport::default());
             assert_eq!(rig.now(), modes);
         }
     }
@@ -127,15 +115,14 @@ mod tests {
     fn lazy_preemption_is_put_back_also_after_a_kill() {
         for is_killed in [false, true] {
             let mut rig = Rig::new("full (lazy)\n");
-            assert!(rig.tuning.set().unwrap());
+            assert!(rig.set());
             assert!(rig.now().starts_with("full"));
             // Order in which the kernel shows it.
             rig.write("(full) lazy\n");
             if is_killed {
-                rig.tuning.settings.forget();
-                undo::recover(&rig.runtime).unwrap();
+                rig.recover();
             } else {
-                assert_eq!(rig.tuning.put_back().problems, [""; 0]);
+                assert_eq!(rig.put_back().problems, [""; 0]);
             }
             assert!(rig.now().starts_with("lazy"));
         }
@@ -144,9 +131,9 @@ mod tests {
     #[test]
     fn what_somebody_else_has_chosen_since_is_left_alone() {
         let mut rig = Rig::new("none full (lazy)\n");
-        rig.tuning.set().unwrap();
+        rig.set();
         rig.write("(none) full lazy\n");
-        let problems = rig.tuning.put_back().problems;
+        let problems = rig.put_back().problems;
         assert!(problems[0].contains("left as it is"), "{problems:?}");
         assert_eq!(rig.now(), "(none) full lazy\n");
     }
@@ -154,14 +141,12 @@ mod tests {
     #[test]
     fn what_cannot_be_put_back_now_is_put_back_by_the_next_attempt() {
         let mut rig = Rig::new("full (lazy)\n");
-        rig.tuning.set().unwrap();
-        fs::remove_file(rig.folder.path().join("preempt")).unwrap();
-        assert_eq!(rig.tuning.put_back().problems.len(), 1);
+        rig.set();
+        fs::remove_file(&rig.file).unwrap();
+        assert_eq!(rig.put_back().problems.len(), 1);
         rig.write("(full) lazy\n");
-        assert!(!rig.tuning.set().unwrap(), "it is full already");
-        undo::recover(&rig.runtime).unwrap();
+        assert!(!rig.set(), "it is full already");
+        rig.recover();
         assert!(rig.now().starts_with("lazy"));
-        rig.write("full (lazy)\n");
-        assert!(rig.tuning.set().unwrap(), "its journal is gone");
     }
 }

@@ -15,7 +15,7 @@ mod error;
 pub mod group_policy;
 pub mod host;
 mod host_settings;
-pub mod host_tuning;
+mod host_tuning;
 pub mod journal;
 pub mod knobs;
 pub mod machine_policy;

@@ -155,6 +155,9 @@ impl Service {
     }
 
     fn install(&mut self, wanted: EnforcerWanted) -> Result<(), String> {
+        // The next enforcer has it set again.
+        let tuning = self.fair.tuning.put_back(&self.enforcement);
+        self.notices.log_undo(&tuning, "for another enforcer");
         self.enforcement.undo(Action::LeaveAll);
         self.table.forget_applied();
         let left_behind = self.enforcement.replace(wanted);

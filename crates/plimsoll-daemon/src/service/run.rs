@@ -128,7 +128,8 @@ impl Service {
         let is_wanted = is_of_fair_class
             && self.table.wants_tuning()
             && self.enforcement.planner.may_tune_host();
-        self.fair.tuning.follow(is_wanted, &mut self.notices);
+        let (tuning, enforcement) = (&mut self.fair.tuning, &self.enforcement);
+        tuning.follow(is_wanted, enforcement, &mut self.notices);
     }
 
     /// Detaches the guard, also one that is just being attached: it may have moved a task, and the
@@ -172,7 +173,7 @@ impl Service {
         self.save_members();
         self.detach_guard();
         // Preemption outlives the groups, and the next owner may come late, or never.
-        let tuning = self.fair.tuning.put_back();
+        let tuning = self.fair.tuning.put_back(&self.enforcement);
         self.notices.log_undo(&tuning, "as it was before");
         if self.lifetime.leaves_groups() && self.table.len() > 0 {
             return tuning;

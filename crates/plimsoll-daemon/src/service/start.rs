@@ -46,7 +46,6 @@ impl Service {
             log,
         } = options;
         let file = ConfigFile::read(config)?;
-        let tuning = TuningSwitch::new(runtime.clone());
         let (mut requests, problem) = Requests::read(runtime);
         if let Some(problem) = problem {
             log.error("requested", &problem);
@@ -84,7 +83,7 @@ impl Service {
             enforcement,
             fair: FairClass {
                 guard: GuardSwitch::default(),
-                tuning,
+                tuning: TuningSwitch::default(),
             },
             usage: UsageMeter::start(busy),
             notices,

@@ -94,8 +94,9 @@ pub enum Entry {
         old: String,
         new: String,
     },
-    /// Choice in a kernel file that lists all choices, the present one in brackets.
-    Choose {
+    /// Write to a setting of the kernel that holds for the whole machine. The next owner puts it
+    /// back, and sets its own.
+    Setting {
         #[serde(with = "path_text")]
         path: PathBuf,
         old: String,

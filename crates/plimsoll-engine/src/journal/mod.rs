@@ -13,6 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use plimsoll_cgroupfs::name::text_of;
 use plimsoll_cgroupfs::os::{self, Access, File, Found};
 use plimsoll_cgroupfs::read_text;
 
@@ -315,7 +316,7 @@ fn is_kept(path: &Path) -> Result<bool> {
 }
 
 /// Lists the changes that ended owners have left, each by a name and its purpose: groups of our own,
-/// and, one for each journal, all others. `Err`: the journal cannot be read.
+/// settings of the machine, and, one for each journal, all others. `Err`: the journal cannot be read.
 ///
 /// # Errors
 /// When the folder exists but cannot be read.
@@ -328,6 +329,9 @@ pub fn left_behind(folder: &Path) -> Result<Vec<Result<(String, String)>>> {
         match journal.read() {
             Ok((header, entries)) => {
                 let restores = Restores::of(entries);
+                let subject = header.as_ref().map_or("", |header| &header.subject);
+                let settings = restores.settings.iter();
+                left.extend(settings.map(|it| Ok((text_of(&it.path), subject.to_owned()))));
                 let other = header.filter(|_| restores.has_more_than_own());
                 left.extend(other.map(|header| Ok((header.name, header.subject))));
                 let own = restores.own.into_iter();

@@ -53,6 +53,15 @@ impl FileRestore {
         }))
     }
 
+    /// Returns the entries with the same meaning for a setting.
+    fn setting_entries(&self) -> impl Iterator<Item = Entry> {
+        self.ours.iter().map(|new| Entry::Setting {
+            path: self.path.clone(),
+            old: self.old.clone(),
+            new: new.clone(),
+        })
+    }
+
     fn add(&mut self, new: Option<String>) {
         self.driven |= new.is_none();
         if let Some(new) = new {
@@ -283,12 +292,30 @@ pub(crate) struct Restores {
     /// Files `cgroup.subtree_control` to which the cpu controller was added, each with the inode of
     /// its cgroup, the last at the end.
     pub enabled: Vec<(PathBuf, Option<u64>)>,
+    /// Settings of the kernel that hold for the whole machine.
+    pub settings: Vec<FileRestore>,
     pub others: Vec<Entry>,
 }
 
 /// Returns whether a path is released with another one.
 fn is_of(path: &Path, released: &Path) -> bool {
     path == released || path.parent() == Some(released)
+}
+
+fn find_or_add(
+    files: &mut Vec<FileRestore>,
+    path: PathBuf,
+    inode: Option<u64>,
+    old: String,
+) -> &mut FileRestore {
+    let index = files.iter().position(|file| file.path == path);
+    let index = index.unwrap_or_else(|| {
+        // There may be thousands of cgroups with two or three files each.
+        files.reserve_exact(1);
+        files.push(FileRestore::new(path, inode, old));
+        files.len() - 1
+    });
+    &mut files[index]
 }
 
 impl Restores {
@@ -318,6 +345,9 @@ impl Restores {
         match entry {
             Entry::Write { path, old, new } => self.file(path, old).add(Some(new)),
             Entry::Control { path, old } => self.file(path, old).add(None),
+            Entry::Setting { path, old, new } => {
+                find_or_add(&mut self.settings, path, None, old).add(Some(new));
+            }
             Entry::Hold { folder, inode } => {
                 self.refused.remove(&folder);
                 self.held.entry(folder).or_default().inode = Some(inode);
@@ -420,14 +450,7 @@ impl Restores {
             Some(held) => (&mut held.files, held.inode),
             None => (&mut self.files, None),
         };
-        let index = files.iter().position(|file| file.path == path);
-        let index = index.unwrap_or_else(|| {
-            // There may be thousands of cgroups with two or three files each.
-            files.reserve_exact(1);
-            files.push(FileRestore::new(path, inode, old));
-            files.len() - 1
-        });
-        &mut files[index]
+        find_or_add(files, path, inode, old)
     }
 
     /// Adds a level of a task.
@@ -498,6 +521,7 @@ impl Restores {
         self.held.remove(path);
         self.refused.remove(path);
         self.files.retain(|file| !is_of(&file.path, path));
+        self.settings.retain(|setting| setting.path != path);
         self.parents.retain(|folder| folder != path);
         self.enabled.retain(|(file, _)| file != path);
         self.release_levels(path);
@@ -521,7 +545,7 @@ impl Restores {
         }
     }
 
-    /// Returns whether there is anything but groups of our own, and what these share.
+    /// Returns whether there is anything but groups of our own, what these share, and settings.
     pub fn has_more_than_own(&self) -> bool {
         !(self.files.is_empty() && self.held.is_empty() && self.others.is_empty())
     }
@@ -535,6 +559,8 @@ impl Restores {
     /// Returns a short list of entries that undoes the same, without tasks that are gone.
     pub fn entries(&self) -> Vec<Entry> {
         let mut all = self.others.clone();
+        let settings = self.settings.iter();
+        all.extend(settings.flat_map(FileRestore::setting_entries));
         let parents = self.parents.iter().cloned();
         all.extend(parents.map(|folder| Entry::Parent { folder }));
         let enabled = self.enabled.iter().cloned();
@@ -663,28 +689,43 @@ mod tests {
         let pinned = Entry::Pin {
             folder: "/sys/fs/bpf/plimsoll".into(),
         };
-        let chosen = Entry::Choose {
-            path: "/c".into(),
+        let set = Entry::Setting {
+            path: "/g/a/s".into(),
             old: "a".into(),
             new: "b".into(),
         };
+        let enabled = Entry::Enable {
+            path: "/g/a/cgroup.subtree_control".into(),
+            inode: Some(7),
+        };
+        let made = Entry::Parent {
+            folder: "/p".into(),
+        };
         let before = vec![
             pinned.clone(),
+            enabled.clone(),
+            made.clone(),
             write("/g/a/w", "1", "2"),
             write("/g/w", "1", "2"),
-            chosen.clone(),
+            set.clone(),
             released("/g/a"),
             write("/g/a/w", "3", "4"),
         ];
-        let Restores { files, others, .. } = Restores::of(before.clone());
+        let restores = Restores::of(before.clone());
+        assert_eq!(live(&restores.entries()), restores.entries());
+        for shared in [set, enabled, made] {
+            assert!(restores.entries().contains(&shared), "{shared:?}");
+        }
+        let Restores { files, others, .. } = restores;
         let found: Vec<_> = files.iter().map(|file| (&*file.path, &*file.old)).collect();
         assert_eq!(
             found,
             [(Path::new("/g/w"), "1"), (Path::new("/g/a/w"), "3")]
         );
-        assert_eq!(others, [pinned, chosen]);
-        let one_file = [before, vec![released("/g/w")]].concat();
-        assert_eq!(Restores::of(one_file).files.len(), 1);
+        assert_eq!(others, [pinned]);
+        let files = ["/g/w", "/g/a/s", "/g/a/cgroup.subtree_control", "/p"];
+        let one_file = [before, files.map(released).to_vec()].concat();
+        assert_eq!(live(&one_file).len(), 2);
     }
 
     #[test]

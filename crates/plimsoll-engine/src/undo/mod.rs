@@ -14,10 +14,10 @@ pub use recover::recover;
 
 pub(crate) use nice::{Levels, commonest_level, restore_levels};
 pub(crate) use shared::remove_parents;
-pub(crate) use values::{is_refused, try_restore_files};
+pub(crate) use values::{chosen, is_refused, put_back_settings, try_restore_files};
 
 use plimsoll_cgroupfs::os;
-use plimsoll_cgroupfs::{CgroupError, Kind, move_process, read_ids, read_text, write_text};
+use plimsoll_cgroupfs::{CgroupError, Kind, move_process, read_ids, read_text};
 
 use crate::error::{EngineError, Result};
 use crate::journal::{Entry, FileRestore, Header, Journal, OwnRestore, Restores};
@@ -57,9 +57,9 @@ impl UndoReport {
 }
 
 /// Undoes changes: first the levels of tasks, then groups of our own, then the values of files, then
-/// what groups share, if none is left, then all others in reverse order. Returns the entries about
-/// what is undone, and whether all is: the kernel may accept the rest later, once limits of other
-/// cgroups have changed, or a file is there again.
+/// what groups share, if none is left, then settings, then all others in reverse order. Returns the
+/// entries about what is undone, and whether all is: the kernel may accept the rest later, once
+/// limits of other cgroups have changed, or a file is there again.
 fn undo_all(restores: &Restores, report: &mut UndoReport) -> (Vec<Entry>, bool) {
     let (mut undone, mut is_done) = (Vec::new(), true);
     let groups: Vec<&Path> = restores.groups.keys().map(PathBuf::as_path).collect();
@@ -87,14 +87,9 @@ fn undo_all(restores: &Restores, report: &mut UndoReport) -> (Vec<Entry>, bool) 
         is_done = off.len() == restores.enabled.len();
         undone.extend(off);
     }
-    for entry in &restores.others {
-        if let Entry::Choose { path, old, new } = entry
-            && let Err(error) = choose_again(path, old, new, report)
-        {
-            report.problems.push(error.to_string());
-            is_done = false;
-        }
-    }
+    let set_back = put_back_settings(restores.settings.iter(), report);
+    is_done &= set_back.len() == restores.settings.len();
+    undone.extend(set_back);
     for entry in restores.others.iter().rev() {
         match entry {
             Entry::Pin { folder } => report.note(remove_pins(folder)),
@@ -118,7 +113,7 @@ pub(crate) fn noted_files<'a>(
     refused.sort_by_key(|file| file.path.parent());
     for of_one in refused.chunk_by(|one, other| one.path.parent() == other.path.parent()) {
         let folder = of_one[0].path.parent().map(Path::to_owned);
-        // A file of a setting is in no cgroup, and its journal ends as a whole.
+        // The hold may be on a damaged line.
         let (Some(folder), Some(inode)) = (folder, of_one[0].inode) else {
             continue;
         };
@@ -174,27 +169,6 @@ fn add_members(folder: &Path, members: &mut HashSet<i32>) {
     for child in below(folder) {
         add_members(&child, members);
     }
-}
-
-/// Returns the choice in brackets of a text that lists all choices.
-pub(crate) fn chosen(text: &str) -> Option<&str> {
-    let mut words = text.split_whitespace();
-    words.find_map(|word| word.strip_prefix('(')?.strip_suffix(')'))
-}
-
-/// Makes a file choose `old` again, if `new` is chosen.
-fn choose_again(path: &Path, old: &str, new: &str, report: &mut UndoReport) -> Result<()> {
-    let text = read_text(path)?;
-    let now = chosen(&text).unwrap_or_default();
-    if now == new {
-        write_text(path, old)?;
-    } else if now != old {
-        report.problems.push(format!(
-            "{}: has chosen `{now}`, which is not ours (`{new}`); left as it is, it was `{old}`",
-            path.display()
-        ));
-    }
-    Ok(())
 }
 
 /// Removes a folder and the BPF objects pinned in it.

@@ -9,8 +9,8 @@ use crate::error::Result;
 use crate::journal::{self, Journal};
 use crate::runtime::RuntimeFolder;
 
-/// Undoes the journals of owners that have exited. A journal that cannot be undone is added to the problems of the report and does
-/// not prevent startup.
+/// Undoes the journals of owners that have exited. A journal that cannot be undone is added to the
+/// problems of the report and does not prevent startup.
 ///
 /// # Errors
 /// When the runtime folder cannot be read.

@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use plimsoll_cgroupfs::{find_folder, read_text, write_text_of};
+use plimsoll_cgroupfs::{find_folder, name, read_text, write_text_of};
 
 use super::UndoReport;
 use crate::error::{EngineError, Result};
-use crate::journal::FileRestore;
+use crate::journal::{Entry, FileRestore};
 
 /// Returns the value of a weight file after the idle mark of its cgroup is cleared; `None`: `path`
 /// is no weight file.
@@ -58,6 +58,32 @@ pub(crate) fn try_restore_files<'a>(
     }
 }
 
+/// Puts settings of the machine back. An external change stays, and is added to the report. Returns
+/// an entry for each but those that cannot be written now: they are tried again, also where the file
+/// is gone.
+pub(crate) fn put_back_settings<'a>(
+    settings: impl Iterator<Item = &'a FileRestore>,
+    report: &mut UndoReport,
+) -> Vec<Entry> {
+    let mut done = Vec::new();
+    for setting in settings {
+        match restore_file(setting, &Marked::of(&[]), report) {
+            Ok(()) => {
+                report.undone.push(name::text_of(&setting.path));
+                done.push(Entry::released(&setting.path));
+            }
+            Err(error) => report.problems.push(error.to_string()),
+        }
+    }
+    done
+}
+
+/// Returns the choice in brackets of a text that lists all choices.
+pub(crate) fn chosen(text: &str) -> Option<&str> {
+    let mut words = text.split_whitespace();
+    words.find_map(|word| word.strip_prefix('(')?.strip_suffix(')'))
+}
+
 /// Cgroups whose idle mark is ours.
 struct Marked<'a> {
     all: HashSet<&'a Path>,
@@ -88,8 +114,9 @@ fn restore_file(file: &FileRestore, marked: &Marked<'_>, report: &mut UndoReport
     let is_in = |set: &HashSet<&Path>| path.parent().is_some_and(|at| set.contains(at));
     let folder = find_folder(path.parent().unwrap_or(path), *inode)?;
     let path = &folder.join(path.file_name().unwrap_or_default());
-    let now = read_text(path)?;
-    if now == *old {
+    let text = read_text(path)?;
+    let now = chosen(&text).unwrap_or(&text);
+    if now == old {
         return Ok(());
     }
     let default = default_weight(path);
@@ -101,8 +128,8 @@ fn restore_file(file: &FileRestore, marked: &Marked<'_>, report: &mut UndoReport
             false => Ok(()),
         };
     }
-    let is_cleared = default == Some(&now) && is_in(&marked.all);
-    if file.driven || is_cleared || ours.contains(&now) {
+    let is_cleared = default == Some(now) && is_in(&marked.all);
+    if file.driven || is_cleared || ours.iter().any(|it| it == now) {
         return Ok(write_text_of(path, *inode, old)?);
     }
     report.problems.push(format!(

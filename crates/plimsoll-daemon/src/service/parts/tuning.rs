@@ -1,41 +1,33 @@
 //! The host's tuning: set while a group asks for it and the fair class runs batch work.
 
-use plimsoll_engine::host_tuning::HostTuning;
-use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::undo::UndoReport;
 
-use super::Notices;
+use super::{Enforcement, Notices};
 
 /// Subject of the problems of the tuning, in `show` and in the log.
 const ABOUT: &str = "host-tuning";
 
+#[derive(Default)]
 pub(in crate::service) struct TuningSwitch {
-    tuning: HostTuning,
     /// Whether this owner has changed the setting; `None`: no group asks for it.
     is_changed: Option<bool>,
 }
 
 impl TuningSwitch {
-    pub fn new(runtime: RuntimeFolder) -> Self {
-        Self {
-            tuning: HostTuning::new(runtime),
-            is_changed: None,
-        }
-    }
-
     /// Has the host tuned if that is wanted, and only then. A failure is a problem for the operator
     /// and not fatal: batch work is limited without the tuning, too.
-    pub fn follow(&mut self, is_wanted: bool, notices: &mut Notices) {
+    pub fn follow(&mut self, is_wanted: bool, enforcement: &Enforcement, notices: &mut Notices) {
         if is_wanted == self.is_changed.is_some() {
             return;
         }
         if !is_wanted {
             notices.note_problem(ABOUT, None);
-            let report = self.put_back();
+            let report = self.put_back(enforcement);
             notices.log_undo(&report, "for no group asks for another");
             return;
         }
-        match self.tuning.set() {
+        let set = enforcement.enforcer().stock().tune_host();
+        match set {
             Ok(is_changed) => self.is_changed = Some(is_changed),
             Err(error) => {
                 self.is_changed = Some(false);
@@ -48,9 +40,11 @@ impl TuningSwitch {
     }
 
     /// Puts the setting back, whatever is asked for.
-    pub fn put_back(&mut self) -> UndoReport {
-        self.is_changed = None;
-        self.tuning.put_back()
+    pub fn put_back(&mut self, enforcement: &Enforcement) -> UndoReport {
+        match self.is_changed.take() {
+            Some(true) => enforcement.enforcer().stock().put_tuning_back(),
+            _ => UndoReport::default(),
+        }
     }
 
     /// Returns whether this owner has made preemption full; `None`: no group asks for it.

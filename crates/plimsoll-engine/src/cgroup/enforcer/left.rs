@@ -143,8 +143,9 @@ impl CgroupEnforcer {
     }
 }
 
-/// Takes over the journal of an earlier owner, or begins one. Returns also the journal that could
-/// neither be taken over nor undone, if there is one, and the undo of the others.
+/// Takes over the journal of an earlier owner, or begins one, and puts settings of the machine back:
+/// this owner may want others. Returns also the journal that could neither be taken over nor undone,
+/// if there is one, and the undo of the others.
 ///
 /// # Errors
 /// When a journal cannot be read or begun.
@@ -176,7 +177,11 @@ pub(super) fn journal(
             journal.path().display()
         ));
     }
-    Ok((KeptJournal::of(journal, entries), refused, report))
+    let mut journal = KeptJournal::of(journal, entries);
+    let settings = journal.restores().settings.iter();
+    let set_back = undo::put_back_settings(settings, &mut report);
+    journal.note(set_back);
+    Ok((journal, refused, report))
 }
 
 /// Takes over the journal that an earlier owner has left in this boot, with its entries. `None`:
@@ -202,4 +207,45 @@ fn left_journal(runtime: &RuntimeFolder) -> Result<Option<(Journal, Vec<Entry>)>
         }
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_setting_of_an_earlier_owner_is_put_back_and_its_groups_are_taken_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = RuntimeFolder::at(folder.path().join("run"));
+        runtime.create().unwrap();
+        let setting = folder.path().join("setting");
+        fs::write(&setting, "2000").unwrap();
+        let entries = [
+            Entry::Setting {
+                path: setting.clone(),
+                old: "5000".into(),
+                new: "2000".into(),
+            },
+            Entry::Hold {
+                folder: "/g".into(),
+                inode: 7,
+            },
+        ];
+        let mut left = Journal::create(runtime.path(), &Header::new(JOURNAL, "")).unwrap();
+        left.record(&entries).unwrap();
+        drop(left);
+        let (mut journal, refused, report) = super::journal(&runtime).unwrap();
+        assert_eq!(report.undone, [setting.to_str().unwrap()]);
+        assert_eq!(fs::read_to_string(&setting).unwrap(), "5000");
+        let restores = journal.restores();
+        assert_eq!((restores.held.len(), restores.settings.len()), (1, 0));
+        assert_eq!((refused, report.problems), (None, Vec::new()));
+        // The next owner does not put it back again.
+        drop(journal.end());
+        fs::write(setting, "2000").unwrap();
+        let (_, _, report) = super::journal(&runtime).unwrap();
+        assert_eq!(report, UndoReport::default());
+    }
 }

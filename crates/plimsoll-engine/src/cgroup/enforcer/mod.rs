@@ -15,11 +15,12 @@ use super::group::foreign::folder_of;
 use super::group::own::{self, Own};
 use super::group::{Group, Origin};
 use crate::action::Action;
-use crate::bandwidth_slice::MachineSlice;
+use crate::bandwidth_slice;
 use crate::control::headroom::HeadroomControl;
 use crate::control::task_rates::TaskMeter;
 use crate::error::{EngineError, Result};
 use crate::group_policy::{GroupPolicy, Selector};
+use crate::host_tuning;
 use crate::journal::Journal;
 use crate::knobs::Knobs;
 use crate::machine_policy::MachinePolicy;
@@ -47,7 +48,6 @@ pub struct CgroupEnforcer {
     refused: Option<PathBuf>,
     task_meter: TaskMeter,
     machine: MachinePolicy,
-    slice: MachineSlice,
 }
 
 /// Returns whether the kernel may take a change after those of other groups: on cgroup v1 it takes
@@ -100,7 +100,6 @@ impl CgroupEnforcer {
         let enforcer = Self {
             context: Context {
                 hierarchy: Arc::clone(hierarchy),
-                runtime: runtime.clone(),
                 headroom: HeadroomControl::new(hierarchy),
                 has_demand: false,
                 journal,
@@ -111,7 +110,6 @@ impl CgroupEnforcer {
             refused,
             task_meter: TaskMeter::default(),
             machine: MachinePolicy::default(),
-            slice: MachineSlice::default(),
         };
         Ok((enforcer, report))
     }
@@ -399,7 +397,20 @@ impl CgroupEnforcer {
             // The call is not about the slice: a value that somebody else has set since stays.
             return Ok(());
         }
-        self.slice.set(slice, &context.hierarchy, &context.runtime)
+        bandwidth_slice::set(slice, &context.hierarchy, &mut context.journal)
+    }
+
+    /// Makes the preemption of the machine full if it is lazy. Returns whether it was.
+    ///
+    /// # Errors
+    /// When the kernel refuses: then nothing has changed.
+    pub fn tune_host(&mut self) -> Result<bool> {
+        host_tuning::set(&mut self.context.journal)
+    }
+
+    /// Puts preemption back, unless somebody else has changed it.
+    pub fn put_tuning_back(&mut self) -> UndoReport {
+        host_tuning::put_back(&mut self.context.journal)
     }
 
     /// Undoes everything, as [`Action::UndoAll`] does.
@@ -427,9 +438,6 @@ impl CgroupEnforcer {
             });
             report.problems.extend(undone.err().map(|e| e.to_string()));
         }
-        if let Err(error) = self.slice.put_back(&mut report) {
-            report.problems.push(error.to_string());
-        }
         report
     }
 
@@ -449,7 +457,6 @@ impl CgroupEnforcer {
             let _ = undo::undo_groups(journal, &mut UndoReport::default());
         }
         self.machine = MachinePolicy::default();
-        self.slice = MachineSlice::default();
     }
 }
 

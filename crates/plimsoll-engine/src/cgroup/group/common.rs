@@ -12,7 +12,6 @@ use crate::error::Result;
 use crate::journal::KeptJournal;
 use crate::knobs::units::NSEC_PER_USEC;
 use crate::knobs::{Class, Knobs};
-use crate::runtime::RuntimeFolder;
 use crate::tasks;
 use crate::undo;
 
@@ -27,7 +26,6 @@ pub type OnMade<'a> = &'a mut dyn FnMut(&str, &CpuGroup) -> Result<()>;
 #[derive(Debug)]
 pub(in crate::cgroup) struct Context {
     pub hierarchy: Arc<Hierarchy>,
-    pub runtime: RuntimeFolder,
     pub headroom: HeadroomControl,
     /// Whether any group demands headroom.
     pub has_demand: bool,
