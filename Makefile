@@ -28,13 +28,15 @@ help:
 	@echo "parts of make audit: $(AUDIT)"
 	@echo "one test: tools/cargo-gate --test facts NAME; tools/test-kernel --filter NAME"
 
+# libbpf is built by make as well, and would be installed below DESTDIR.
+CARGO_APART := env -u MAKEFLAGS -u DESTDIR -u PREFIX $(CARGO)
+
 # The flags make a program the same in whatever folder it is built, which
 # measurements in virtual time need.
-build lab-programs lab-measure: export RUSTFLAGS := $(shell RUSTFLAGS='$(RUSTFLAGS)' tools/rustflags)
+build install lab-programs lab-measure: export RUSTFLAGS := $(shell RUSTFLAGS='$(RUSTFLAGS)' tools/rustflags)
 build:
 	tools/install-deps build scx
-	# libbpf is built by make as well, and would be installed below DESTDIR.
-	env -u MAKEFLAGS -u DESTDIR -u PREFIX $(CARGO) build --release --locked -p plimsoll
+	$(CARGO_APART) build --release --locked -p plimsoll
 
 demo: build
 	$(BIN) demo
@@ -182,7 +184,7 @@ install: build
 	objcopy --strip-unneeded --add-gnu-debuglink=$(DESTDIR)$(PREFIX)/bin/.debug/plimsoll.debug \
 		$(BIN) $(DESTDIR)$(PREFIX)/bin/plimsoll
 	chmod 755 $(DESTDIR)$(PREFIX)/bin/plimsoll
-	$(BIN) man $(DESTDIR)$(PREFIX)/share/man/man1
+	$(CARGO_APART) run --release --locked -p plimsoll --example man-pages $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 	$(BIN) completions bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/plimsoll
 	$(BIN) completions zsh >$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_plimsoll

@@ -117,11 +117,6 @@ pub enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Write the man pages into a folder
-    Man {
-        /// The folder
-        folder: PathBuf,
-    },
 }
 
 /// Output format.

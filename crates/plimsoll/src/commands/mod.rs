@@ -1,8 +1,8 @@
 //! Short commands, a file for each.
 
+pub mod completions;
 pub mod debug;
 pub mod doctor;
-pub mod documents;
 pub mod reload;
 pub mod restore;
 pub mod set;
