@@ -25,10 +25,6 @@ pub(super) struct Command {
     pub subject: String,
     #[serde(flatten)]
     pub asked: Asked,
-    /// Name of the group before a start at which the file had it: processes of it may be left in the
-    /// cgroup of that name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub renamed_from: Option<String>,
     /// Processes to be moved into the group when it is made: its members when the last owner
     /// stopped.
     #[serde(default)]

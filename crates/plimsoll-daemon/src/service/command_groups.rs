@@ -22,6 +22,12 @@ impl Service {
         self.requests.retain_running(in_cgroups);
         self.request_commands();
         self.save_requests();
+        for desired in self.table.desired_states() {
+            if let Some(note) = self.namesake_note(desired) {
+                let text = format!("{}: {note}", desired.group);
+                self.notices.log.warning("requested", &text);
+            }
+        }
     }
 
     pub(super) fn end_command(&mut self, name: &str) {

@@ -9,7 +9,6 @@ use plimsoll_engine::{EngineError, Result};
 use super::Service;
 use super::decision::decide;
 use super::desired::{self, Desired};
-use super::members::members_of_groups;
 
 /// Groups that are reconciled in one go. Requests and the control loop wait that long.
 const CHUNK: usize = 64;
@@ -125,13 +124,6 @@ impl Service {
     /// Notes a success, and moves the group's noted processes into it. If that fails, the group is
     /// tried again.
     fn note_applied(&mut self, name: &str, knobs: Knobs, loss: Option<String>) {
-        let command = self.requests.command(name);
-        if let Some(earlier) = command.and_then(|command| command.renamed_from.clone()) {
-            // Processes in the earlier cgroup may have forked since the start.
-            let left = members_of_groups(&self.hierarchy).remove(&earlier);
-            let left = left.into_iter().flatten();
-            left.for_each(|member| self.requests.note_member(name, member));
-        }
         let taken = self.take_back_members(name);
         let log = &self.notices.log;
         let Err(error) = taken else {
@@ -140,7 +132,6 @@ impl Service {
                 log.warning("apply", &format!("{name}: {loss}"));
             }
             self.table.applied(name, knobs, loss);
-            self.end_earlier_name(name);
             return;
         };
         let problem = format!("a process cannot be moved into it: {error}");
@@ -151,25 +142,11 @@ impl Service {
         }
     }
 
-    /// Undoes the group that a renamed one was under its earlier name: its processes are in this one.
-    fn end_earlier_name(&mut self, name: &str) {
-        let command = self.requests.command_mut(name);
-        let Some(earlier) = command.and_then(|command| command.renamed_from.take()) else {
-            return;
-        };
-        if self.table.get(&earlier).is_none() {
-            self.take_away(&earlier);
-        }
-        self.save_requests();
-    }
-
     /// Undoes the changes of an earlier owner that no group needs any more.
     pub(super) fn finish_adoption(&mut self) -> UndoReport {
         let entries = self.table.entries();
         let desired = entries.filter(|(_, entry)| entry.desired.is_some());
-        let desired = desired.map(|(name, _)| name.clone());
-        let earlier = self.requests.earlier_names().map(str::to_owned);
-        let wanted = desired.chain(earlier).collect();
+        let wanted = desired.map(|(name, _)| name.clone()).collect();
         let mut report = self.enforcement.undo(Action::FinishAdoption { wanted });
         report.extend(self.follow_handover());
         report

@@ -122,7 +122,8 @@ impl Service {
     fn check_rules(&self, config: &Config) -> Result<(), String> {
         let file = self.file.path().display();
         for rule in &config.rules {
-            if self.requests.command(&rule.name).is_some() {
+            let is_new = self.file.rule(&rule.name).is_none();
+            if is_new && self.requests.command(&rule.name).is_some() {
                 return Err(format!(
                     "{file}: group `{}`: a command has a group of that name now; choose another, \
                      or end the command first",

@@ -147,7 +147,19 @@ impl Service {
             statistics: sample,
             problem: entry.problem.clone().or(problem),
             lacks_guard: false,
-            note: desired.overlap_note(),
+            note: desired
+                .overlap_note()
+                .or_else(|| self.namesake_note(desired)),
+        })
+    }
+
+    /// A note on the group of a command whose name the file has taken since.
+    pub(super) fn namesake_note(&self, desired: &Desired) -> Option<String> {
+        let has_namesake = !desired.is_foreign() && self.file.rule(&desired.group).is_some();
+        has_namesake.then(|| {
+            "the file has a group of that name, too, which applies; until the command's ends, \
+             the name means the command's"
+                .to_owned()
         })
     }
 
@@ -210,8 +222,7 @@ impl Service {
     }
 
     fn unmatched(&self) -> Vec<String> {
-        let entries = self.table.entries();
-        let desired = entries.filter_map(|(_, entry)| entry.desired.as_ref());
+        let desired = self.table.desired_states().filter(|it| it.is_foreign());
         let groups = desired.flat_map(|it| [Some(&it.group), it.overlap.as_ref()]);
         let matched: HashSet<&str> = groups.flatten().map(String::as_str).collect();
         let names = self.config().rules.iter().map(|rule| &rule.name);

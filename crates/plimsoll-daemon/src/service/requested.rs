@@ -10,8 +10,6 @@ use serde::{Deserialize, Serialize};
 
 use super::command::{Asked, Command};
 
-/// Characters of a name that a renamed group keeps.
-const NAME_STEM_CHARS: usize = 40;
 /// In the runtime folder.
 const FILE: &str = "requested.json";
 
@@ -65,30 +63,6 @@ impl Requested {
         }
     }
 
-    /// Renames the groups of commands whose names the configuration file has: for an operator
-    /// a name means the group of the file. Returns lines for the log.
-    pub fn rename_commands(&mut self, is_in_file: impl Fn(&str) -> bool) -> Vec<String> {
-        let names = self.commands.keys().filter(|name| is_in_file(name));
-        let names: Vec<String> = names.cloned().collect();
-        let mut renamed = Vec::new();
-        for name in names {
-            let stem: String = name.chars().take(NAME_STEM_CHARS).collect();
-            let is_free = |new: &String| !is_in_file(new) && !self.commands.contains_key(new);
-            let others = (2u64..).map(|number| format!("{stem}-{number}"));
-            let Some(other) = others.into_iter().find(is_free) else {
-                continue;
-            };
-            if let Some(mut command) = self.commands.remove(&name) {
-                renamed.push(format!(
-                    "{name}: is a group of the file now; the command's of that name is `{other}`"
-                ));
-                command.renamed_from = Some(name);
-                self.commands.insert(other, command);
-            }
-        }
-        renamed
-    }
-
     /// Writes the file, or removes it where nothing is requested.
     ///
     /// # Errors
@@ -107,8 +81,6 @@ impl Requested {
 #[cfg(test)]
 mod tests {
     use std::fs;
-
-    use plimsoll_engine::tasks::TaskId;
 
     use super::*;
 
@@ -139,32 +111,6 @@ mod tests {
         assert_eq!(Requested::read(&runtime), (without_burst, None));
         Requested::default().write(&runtime).unwrap();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-    }
-
-    #[test]
-    fn a_command_s_group_is_renamed_if_the_file_has_its_name() {
-        let command = |pid| Command {
-            first: TaskId {
-                tid: pid,
-                start_time: 1,
-            },
-            subject: "sleep".into(),
-            asked: Asked::default(),
-            renamed_from: None,
-            members: Vec::new(),
-        };
-        let mut all = one();
-        for (name, pid) in [("web", 1), ("web-2", 2), ("job", 3)] {
-            all.commands.insert(name.into(), command(pid));
-        }
-        let renamed = all.rename_commands(|name| ["web", "web-3"].contains(&name));
-        assert_eq!(renamed.len(), 1);
-        assert!(renamed[0].contains("`web-4`"), "{renamed:?}");
-        let pids = all
-            .commands
-            .iter()
-            .map(|(name, of)| (name.as_str(), of.first.tid));
-        assert!(pids.eq([("job", 3), ("web-2", 2), ("web-4", 1)]));
     }
 
     #[test]

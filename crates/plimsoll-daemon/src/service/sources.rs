@@ -45,7 +45,7 @@ impl Service {
                 ..self.desired_of_rule(path, matched.rule)
             },
             None => {
-                self.requests.asked(path)?;
+                self.requests.overlay(path)?;
                 self.desired_foreign(path, path, Knobs::default())
             }
         };
@@ -68,7 +68,7 @@ impl Service {
 
     /// Adds what clients ask for a group of the file or a foreign cgroup.
     fn overlay(&self, desired: &mut Desired, key: &str) {
-        let Some(asked) = self.requests.asked(key) else {
+        let Some(asked) = self.requests.overlay(key) else {
             return;
         };
         let policy = &mut desired.policy;

@@ -46,15 +46,9 @@ impl Service {
             log,
         } = options;
         let file = ConfigFile::read(config)?;
-        let (mut requests, problem) = Requests::read(runtime);
+        let (requests, problem) = Requests::read(runtime);
         if let Some(problem) = problem {
             log.error("requested", &problem);
-        }
-        for renamed in requests
-            .requested
-            .rename_commands(|name| file.rule(name).is_some())
-        {
-            log.warning("requested", &renamed);
         }
         // Before the undo of their groups, which moves the processes back.
         let in_cgroups = members_of_groups(&hierarchy);

@@ -244,17 +244,31 @@ fn a_group_that_others_remove_before_any_event_is_read_is_made_again() {
 }
 
 #[test]
-fn a_command_keeps_its_limit_after_a_kill_though_the_file_has_its_name() {
+fn a_command_and_a_group_that_the_file_has_of_its_name_are_both_in_force_after_a_kill() {
     let mut rig = Rig::new();
     rig.run("web", 5);
     fork(5, 6);
     rig.start(Some(
         "version = 1\n[[group]]\nname = \"web\"\nmatch = { cgroup = \"/d\" }\nweight = 50\n",
     ));
-    assert_eq!([place(5), place(6)], ["plimsoll/web-2"; 2]);
+    assert_eq!([place(5), place(6)], ["plimsoll/web"; 2]);
     assert_eq!([rate_ppm(5), rate_ppm(6)], [PPM; 2]);
-    rig.stop();
+    assert_eq!(text("d/cpu.weight").as_deref(), Some("50"));
+    let answer = rig.ask(Request::Reload, None);
+    assert!(matches!(answer, Answer::Reloaded { .. }), "{answer:?}");
+    // The name means the command's group while that runs, and then the file's.
+    let named = |rig: &mut Rig| match rig.ask(set("web", r#"{"weight": "60"}"#), None) {
+        Answer::Groups { groups, .. } => groups[0].clone(),
+        other => panic!("{other:?}"),
+    };
+    let of_command = named(&mut rig);
+    assert_eq!(of_command.name, "web");
+    assert!(of_command.note.unwrap().contains("a group of that name"));
+    assert_eq!(text("d/cpu.weight").as_deref(), Some("50"));
+    rig.end("web");
     assert_eq!([place(5), place(6)], ["s"; 2]);
+    assert_eq!(named(&mut rig).name, "/d");
+    assert_eq!(text("d/cpu.weight").as_deref(), Some("60"));
 }
 
 /// Stops an owner with a file, of a group with the processes 5 and 6.

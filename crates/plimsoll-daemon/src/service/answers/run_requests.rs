@@ -38,9 +38,7 @@ impl Service {
                  of groups of `plimsoll set PID`"
             ));
         }
-        let is_taken = self.file.rule(&name).is_some()
-            || self.table.get(&name).is_some()
-            || self.requests.earlier_names().any(|earlier| earlier == name);
+        let is_taken = self.file.rule(&name).is_some() || self.table.get(&name).is_some();
         if is_taken {
             return Err(EngineError::NameTaken { name }.to_string());
         }
@@ -73,7 +71,6 @@ impl Service {
                 best_effort: choice.best_effort,
                 is_scheduled: self.choose(None, choice)?,
             },
-            renamed_from: None,
             members: Vec::new(),
         })
     }

@@ -74,7 +74,12 @@ impl Requests {
     /// foreign cgroup.
     pub fn asked(&self, key: &str) -> Option<&Asked> {
         let of_command = self.command(key).map(|command| &command.asked);
-        of_command.or_else(|| self.requested.overrides.get(key))
+        of_command.or_else(|| self.overlay(key))
+    }
+
+    /// Knobs that clients ask for, for a group of the file, or a foreign cgroup.
+    pub fn overlay(&self, key: &str) -> Option<&Asked> {
+        self.requested.overrides.get(key)
     }
 
     /// Replaces what [`Self::asked`] returns, or, with `None`, removes it: not for a command, which
@@ -113,16 +118,6 @@ impl Requests {
     /// Notes the running members of the groups of commands, to be moved into them, and drops groups
     /// without any. Where the first process of a group has ended, another member takes its part.
     pub fn retain_running(&mut self, mut in_cgroups: Members) {
-        // A group under another name has them in the cgroup of its earlier one.
-        for (name, command) in &self.requested.commands {
-            let earlier = command.renamed_from.as_ref();
-            let earlier = earlier.filter(|name| !self.requested.commands.contains_key(*name));
-            let left = earlier.and_then(|earlier| in_cgroups.remove(earlier));
-            in_cgroups
-                .entry(name.clone())
-                .or_default()
-                .extend(left.into_iter().flatten());
-        }
         self.requested.commands.retain(|name, command| {
             command.members.push(command.first);
             command.note_members(in_cgroups.remove(name).unwrap_or_default());
@@ -132,12 +127,6 @@ impl Requests {
                 .retain(|member| !is_this_process(member.tid));
             command.has_first()
         });
-    }
-
-    /// The earlier names of all groups.
-    pub fn earlier_names(&self) -> impl Iterator<Item = &str> {
-        let commands = self.requested.commands.values();
-        commands.filter_map(|command| command.renamed_from.as_deref())
     }
 
     /// Notes the members of the groups of commands, and removes the groups that have ended.

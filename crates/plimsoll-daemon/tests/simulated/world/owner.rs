@@ -200,15 +200,6 @@ impl World {
             config,
             ..wanted.clone()
         };
-        let on_disk = Wanted::read(self.config, self.requests_on_disk().as_deref());
-        let renamed = on_disk.renamed_commands();
-        for (name, other) in &renamed {
-            // One of that name that has ended may be known here still.
-            self.wanted.commands.remove(other);
-            self.kept.remove(other);
-            self.members.retain(|_, group| group != other);
-            self.rename(name, other);
-        }
         let next = with_config(&self.wanted, self.config);
         let is_same = next == self.wanted;
         let options = self.options();
@@ -225,13 +216,6 @@ impl World {
         self.tell(|| format!("an owner starts: {started:?}"));
         self.wanted = next;
         if !matches!(started, Some(Ok(()))) {
-            let on_disk = Wanted::read(None, self.requests_on_disk().as_deref());
-            for (name, other) in &renamed {
-                if on_disk.commands.contains_key(name) {
-                    // It has not come that far.
-                    self.rename(other, name);
-                }
-            }
             let wanted = self.wanted.clone();
             self.read_requests(&wanted);
             return;
@@ -255,20 +239,6 @@ impl World {
             assert_eq!(writes, 0, "the same values are written again");
             self.counts.adopted_without_a_write += 1;
         }
-    }
-
-    /// Renames a command, whose processes keep their limits.
-    fn rename(&mut self, name: &str, other: &str) {
-        if let Some(knobs) = self.wanted.commands.remove(name) {
-            self.wanted.commands.insert(other.to_owned(), knobs);
-        }
-        if let Some(kept) = self.kept.remove(name) {
-            self.kept.insert(other.to_owned(), kept);
-        }
-        let members = self.members.values_mut();
-        members
-            .filter(|group| *group == name)
-            .for_each(|group| other.clone_into(group));
     }
 
     /// The cgroup of each process.

@@ -46,7 +46,7 @@ pub const CONFIGS: [Config; 6] = [
         rules: &[
             ("tenants", "/e", r#"{"class": "batch", "nice": "7"}"#),
             (
-                // Also the name of a command: that one is renamed at the start.
+                // Also the name of a command: both are in force.
                 "two",
                 "/a/b/*",
                 r#"{"quota": "30ms/100ms", "burst": "10ms"}"#,
@@ -182,19 +182,6 @@ impl Wanted {
             Some(set) => Some(knobs.unwrap_or_default().overlaid(set)),
             None => knobs,
         }
-    }
-
-    /// Returns the commands that an owner renames when it starts, because the configuration has
-    /// their names, with the new names.
-    pub fn renamed_commands(&self) -> Vec<(String, String)> {
-        let rules = self.config().rules.iter().map(|(name, ..)| *name);
-        let taken = rules.filter(|name| self.commands.contains_key(*name));
-        let with_other = |name: &str| {
-            let mut others = (2..).map(|number| format!("{name}-{number}"));
-            let other = others.find(|other| !self.commands.contains_key(other));
-            (name.to_owned(), other.expect("there is no end of them"))
-        };
-        taken.map(with_other).collect()
     }
 
     pub fn without_commands(&self, is_meant: impl Fn(&str) -> bool) -> Self {
