@@ -7,7 +7,7 @@ BIN := target/release/plimsoll
 SHELL_SCRIPTS := $(shell git grep -lIE '^\#!(/usr/bin/env bash|/bin/bash|/bin/sh)' 2>/dev/null)
 C_SOURCES := $(shell git ls-files 'policy/*.c' 'policy/*.h' 'vm/*.c' 'crates/*/src/bpf/*' 2>/dev/null)
 
-.PHONY: help build demo test test-kernel lint build-tests unit facts facts-here bpf proofs docs prove audit deny metrics-test systemd-test report seeds vm-selftest lab lab-full lab-compare lab-report lab-programs lab-measure bench-daemon install uninstall clean
+.PHONY: help build demo test test-kernel lint build-tests unit facts facts-here bpf proofs docs prove audit deny metrics-test systemd-test report seeds vm-selftest lab lab-full lab-compare lab-report lab-programs lab-measure install uninstall clean
 
 help:
 	@echo "make demo         see the main job on this machine, in about 80 seconds"
@@ -23,7 +23,6 @@ help:
 	@echo "make lab-compare  measure again, and print what left its recorded band"
 	@echo "make lab-report   docs/results.md and other tables from the recorded results"
 	@echo "make audit        by hand: licences, Prometheus, browser, systemd, random seeds"
-	@echo "make bench-daemon measure what the daemon costs and how soon it reacts"
 	@echo "parts of make test: $(GATE)"
 	@echo "parts of make audit: $(AUDIT)"
 	@echo "one test: tools/cargo-gate --test facts NAME; tools/test-kernel --filter NAME"
@@ -170,9 +169,6 @@ lab-compare: lab-measure
 
 lab-report: lab-programs
 	$(LAB) report
-
-bench-daemon: build
-	PLIMSOLL_BIN=$(BIN) bench/daemon
 
 PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
