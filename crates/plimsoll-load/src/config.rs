@@ -33,18 +33,15 @@ pub struct ServiceConfig {
 
 impl ServiceConfig {
     /// The requests of a run in order of arrival, without an end.
-    ///
-    /// # Errors
-    /// As [`Demand::validate`].
-    pub fn requests(&self) -> Result<impl Iterator<Item = Request> + use<>, LoadError> {
+    pub fn requests(&self) -> impl Iterator<Item = Request> + use<> {
         let times = self.arrivals.times(self.seed);
-        let demands = self.demand.draws(self.seed)?;
+        let demands = self.demand.draws(self.seed);
         let all = (0..).zip(times.zip(demands));
-        Ok(all.map(|(id, (intended_ns, demand_ns))| Request {
+        all.map(|(id, (intended_ns, demand_ns))| Request {
             id,
             intended_ns,
             demand_ns,
-        }))
+        })
     }
 
     /// Checks every field.

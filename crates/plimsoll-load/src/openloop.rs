@@ -49,7 +49,7 @@ pub(crate) fn spawn_generator(
     lane: usize,
     submit: impl Fn(Request) -> Result<(), Request> + Send + 'static,
 ) -> Result<JoinHandle<Lag>, LoadError> {
-    let requests = config.requests()?;
+    let requests = config.requests();
     let lag = Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3)
         .map_err(|e| LoadError::io("allocating a histogram", std::io::Error::other(e)))?;
     let measure = Arc::clone(measure);

@@ -21,10 +21,6 @@ Latency counts from the time at which a request was to arrive, never from when t
 worker woke up. Requests over the deadline and unfinished ones are failures, and their times are
 in the percentiles.
 
-Demands (CPU time of a request):
-  const:TIME              exp:MEAN                 uniform:LEAST,MOST
-  lognormal:MEAN,SIGMA    pareto:MEAN,ALPHA        bimodal:SHORT,LONG,SHARE_OF_LONG
-
 Examples:
   plimsoll load service --rate 300 --service const:300us --duration 10s
   plimsoll load service --rate 500 --service exp:1ms --series latency.csv --series-interval 100ms
@@ -37,7 +33,8 @@ pub(super) struct ServiceArgs {
     workers: Option<usize>,
     #[command(flatten)]
     arrivals: ArrivalArgs,
-    /// Distribution of the CPU time of a request, 1us to 10s; see below
+    /// CPU time of a request, 1us to 10s: const:TIME, or exp:MEAN with an
+    /// exponential distribution
     #[arg(long, value_name = "DEMAND", default_value = "const:300us")]
     service: Demand,
     /// Measured time, up to 24h
