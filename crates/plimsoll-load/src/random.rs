@@ -10,8 +10,6 @@ use rand_pcg::rand_core::SeedableRng;
 pub(crate) enum Stream {
     /// Gaps of Poisson arrivals.
     Gaps,
-    /// Positions of requests within a burst.
-    Spread,
     Demands,
 }
 
@@ -20,9 +18,9 @@ pub(crate) enum Stream {
 /// Each stream is seeded through a hash, because PCG's own streams, and similar
 /// seeds without a hash, yield sequences that are transforms of each other.
 pub(crate) fn generator(seed: u64, stream: Stream) -> Pcg64 {
+    // A place never changes: it belongs to the meaning of a seed.
     let place = match stream {
         Stream::Gaps => 0,
-        Stream::Spread => 1,
         Stream::Demands => 2,
     };
     let root = Pcg64::seed_from_u64(seed);
@@ -52,7 +50,6 @@ mod tests {
         assert_eq!(base, draws(1, Stream::Gaps));
         for other in [
             draws(1, Stream::Demands),
-            draws(1, Stream::Spread),
             draws(2, Stream::Gaps),
             draws(0, Stream::Gaps),
         ] {

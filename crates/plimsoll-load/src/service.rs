@@ -226,9 +226,11 @@ mod tests {
     use crate::report::Ending;
     use crate::wait::wait_until;
 
-    fn short(rate: f64, demand: Duration) -> ServiceConfig {
+    const MS: Duration = Duration::from_millis(1);
+
+    fn short(every: Duration, demand: Duration) -> ServiceConfig {
         ServiceConfig {
-            arrivals: Arrivals::Uniform { rate },
+            arrivals: Arrivals::Bursts { size: 1, every },
             demand: Demand::Constant { value: demand },
             workers: 1,
             duration: Duration::from_millis(400),
@@ -243,10 +245,10 @@ mod tests {
         let config = ServiceConfig {
             series_interval: Some(Duration::from_millis(100)),
             warmup: Duration::from_millis(100),
-            ..short(1_000.0, Duration::from_micros(200))
+            ..short(MS, Duration::from_micros(200))
         };
         let report = Service::start(&config).unwrap().finish().unwrap();
-        // Requests arrive at 1, 2, ... ms; those from 100 ms to 500 ms are
+        // Requests arrive at 0, 1, ... ms; those from 100 ms to 500 ms are
         // measured.
         assert_eq!((report.requests, report.unfinished), (400, 0));
         assert_eq!(report.ending, Ending::Complete);
@@ -265,10 +267,8 @@ mod tests {
             arrivals: Arrivals::Bursts {
                 size: 4,
                 every: Duration::from_secs(60),
-                spread: Duration::ZERO,
-                base_rate: 0.0,
             },
-            ..short(1.0, Duration::from_millis(200))
+            ..short(MS, Duration::from_millis(200))
         };
         let report = Service::start(&config).unwrap().finish().unwrap();
         assert_eq!((report.requests, report.answered), (4, 4));
@@ -285,10 +285,10 @@ mod tests {
         // are never answered.
         let config = ServiceConfig {
             grace: Duration::ZERO,
-            ..short(1_000.0, Duration::from_millis(20))
+            ..short(MS, Duration::from_millis(20))
         };
         let report = Service::start(&config).unwrap().finish().unwrap();
-        assert_eq!(report.requests, 399);
+        assert_eq!(report.requests, 400);
         assert_eq!(report.answered + report.unfinished, report.requests);
         assert!(report.unfinished > 0, "{report}");
         assert_eq!(report.failures, report.late + report.unfinished);
@@ -298,7 +298,7 @@ mod tests {
     fn stopped_run_reports_its_measurements() {
         let config = ServiceConfig {
             duration: Duration::from_secs(3_600),
-            ..short(1_000.0, Duration::from_micros(10))
+            ..short(MS, Duration::from_micros(10))
         };
         let run = Service::start(&config).unwrap();
         wait_until("requests are measured", || run.snapshot().requests >= 20);

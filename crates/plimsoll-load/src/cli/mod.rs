@@ -337,8 +337,8 @@ mod tests {
             ("load service --arrivals bursty", "burst-size", "none"),
             (
                 "load service --arrivals poisson --burst-size 5",
-                "burst-size",
-                "5",
+                "arrivals",
+                "poisson",
             ),
             (
                 "load service --burst-size 0 --burst-every 1s",

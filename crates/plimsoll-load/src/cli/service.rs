@@ -24,7 +24,7 @@ in the percentiles.
 Examples:
   plimsoll load service --rate 300 --service const:300us --duration 10s
   plimsoll load service --rate 500 --service exp:1ms --series latency.csv --series-interval 100ms
-  plimsoll load service --burst-size 40 --burst-every 1s --burst-spread 10ms --rate 50 --json";
+  plimsoll load service --burst-size 40 --burst-every 1s --json";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ServiceArgs {
