@@ -125,21 +125,6 @@ pub struct ServiceReport {
     pub series: Vec<SeriesPoint>,
 }
 
-impl ServiceReport {
-    /// The time series as CSV with a header line.
-    #[must_use]
-    pub fn series_csv(&self) -> String {
-        let mut text = String::from("at_seconds,count,failures,p50_us,p99_us,max_us\n");
-        for p in &self.series {
-            text += &format!(
-                "{:.3},{},{},{:.1},{:.1},{:.1}\n",
-                p.at_seconds, p.count, p.failures, p.p50_us, p.p99_us, p.max_us
-            );
-        }
-        text
-    }
-}
-
 /// Writes `label` and `value` as one line of a summary.
 pub(crate) fn row(
     f: &mut fmt::Formatter<'_>,
@@ -295,9 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn series_is_csv_and_the_summary_reports_an_early_end() {
-        let csv = report().series_csv();
-        assert_eq!(csv.lines().nth(1), Some("0.250,3,0,1.0,2.0,3.0"));
+    fn summary_reports_failures_and_an_early_end() {
         let text = report().to_string();
         assert!(text.contains("2 (1 late, 1 unfinished)") && text.contains("early: stopped"));
     }

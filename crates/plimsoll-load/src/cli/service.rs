@@ -1,7 +1,5 @@
 //! The command `service`.
 
-use std::io::Write;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use super::arrivals::ArrivalArgs;
@@ -23,7 +21,7 @@ in the percentiles.
 
 Examples:
   plimsoll load service --rate 300 --service const:300us --duration 10s
-  plimsoll load service --rate 500 --service exp:1ms --series latency.csv --series-interval 100ms
+  plimsoll load service --rate 500 --service exp:1ms --series-interval 100ms --json
   plimsoll load service --burst-size 40 --burst-every 1s --json";
 
 #[derive(Debug, clap::Args)]
@@ -52,18 +50,13 @@ pub(super) struct ServiceArgs {
     /// Seed of arrivals and demands: the same seed gives the same requests
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Write latency over time to this file, as CSV
-    #[arg(long, value_name = "FILE")]
-    series: Option<PathBuf>,
-    /// Interval of the series, 1ms or more [default: 250ms with --series]; also
-    /// adds the series to the JSON
+    /// Add latency over time to the JSON, in intervals of this length, 1ms or more
     #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
     series_interval: Option<Duration>,
 }
 
 impl ServiceArgs {
     fn config(&self) -> Result<ServiceConfig, LoadError> {
-        let interval = self.series.as_ref().map(|_| Duration::from_millis(250));
         Ok(ServiceConfig {
             arrivals: self.arrivals.arrivals()?,
             demand: self.service,
@@ -73,35 +66,14 @@ impl ServiceArgs {
             deadline: self.deadline,
             grace: self.grace,
             seed: self.seed,
-            series_interval: self.series_interval.or(interval),
+            series_interval: self.series_interval,
         })
-    }
-
-    /// Opens the file of the series before the run, so that an unwritable file
-    /// fails early.
-    fn series_file(&self) -> Result<Option<std::fs::File>, LoadError> {
-        let open = |path: &PathBuf| {
-            std::fs::File::create(path).map_err(|e| LoadError::io(self.series_doing(), e))
-        };
-        self.series.as_ref().map(open).transpose()
-    }
-
-    fn series_doing(&self) -> String {
-        let path = self.series.as_deref().unwrap_or(std::path::Path::new(""));
-        format!("writing the series to {}", path.display())
     }
 }
 
 pub(super) fn run(args: &ServiceArgs, json: bool, stop: &Stop) -> Result<(), LoadError> {
-    let config = args.config()?;
-    config.validate()?;
-    let file = args.series_file()?;
-    let report = follow(Service::start(&config)?, stop)?;
-    if let Some(mut file) = file {
-        file.write_all(report.series_csv().as_bytes())
-            .map_err(|e| LoadError::io(args.series_doing(), e))?;
-    }
-    print(json, "service", report)
+    let service = Service::start(&args.config()?)?;
+    print(json, "service", follow(service, stop)?)
 }
 
 fn follow(service: Service, stop: &Stop) -> Result<ServiceReport, LoadError> {
