@@ -126,9 +126,8 @@ impl Host {
 
     /// Server, encoder and clip; the script finds Plimsoll and this program on its path.
     fn web(&self) -> Result<Vec<Tool>> {
-        let what = "bench/webserver --files";
-        let script = self.root.join("bench/webserver");
-        let output = output_of(Command::new(script).arg("--files"), what)?;
+        let what = "bench/webserver-files";
+        let output = output_of(&mut Command::new(self.root.join(what)), what)?;
         if !output.status.success() {
             return Err(LabError::Command {
                 what: what.to_owned(),

@@ -11,6 +11,8 @@ use super::open_loop::{Ledger, Report};
 use super::{Requests, failed, spawn};
 use crate::error::Result;
 
+/// Connections, each with one request at a time.
+const CONNECTIONS: usize = 16;
 /// Maximum size of a response head, in bytes.
 const HEAD_MAX: u64 = 65_536;
 /// Status codes that count as success.
@@ -18,12 +20,7 @@ const SUCCESS: std::ops::Range<u16> = 200..300;
 
 /// Gets a page from a web server, once for each request that is due, and measures the latency.
 /// Requests wait while all connections are in use.
-pub fn request(
-    address: SocketAddr,
-    path: &str,
-    connections: usize,
-    requests: &Requests,
-) -> Result<Report> {
+pub fn request(address: SocketAddr, path: &str, requests: &Requests) -> Result<Report> {
     let get = format!(
         "GET {path} HTTP/1.1\r\nHost: {address}\r\nUser-Agent: plimsoll-lab\r\nAccept: */*\r\n\
          Accept-Encoding: gzip\r\n\r\n"
@@ -33,11 +30,11 @@ pub fn request(
         stream.set_nodelay(true)?;
         Ok(stream)
     };
-    let streams: io::Result<Vec<_>> = (0..connections).map(connect).collect();
+    let streams: io::Result<Vec<_>> = (0..CONNECTIONS).map(connect).collect();
     let streams = streams.map_err(failed("connecting"))?;
     let pool = Arc::new(Pool::new(get.into_bytes(), streams));
     let ledger = Arc::new(Ledger::new(requests));
-    for index in 0..connections {
+    for index in 0..CONNECTIONS {
         let (pool, ledger) = (Arc::clone(&pool), Arc::clone(&ledger));
         spawn("load-reader", move || {
             // Ends only with the connection or the process.

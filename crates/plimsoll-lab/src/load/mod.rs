@@ -60,9 +60,6 @@ pub enum Load {
         /// Get this page from a web server instead, over HTTP/1.1
         #[arg(long, value_name = "PATH", conflicts_with = "service")]
         http: Option<String>,
-        /// Connections to the web server, each with one request at a time
-        #[arg(long, default_value_t = 16, requires = "http")]
-        connections: u8,
     },
     /// Hold a lock repeatedly, for which a `wait` process waits
     Hold {
@@ -131,19 +128,12 @@ impl Load {
                 connect,
                 requests,
                 http: None,
-                ..
             } => print(&serve::request(connect, &requests)?),
             Self::Request {
                 connect,
                 requests,
                 http: Some(path),
-                connections,
-            } => print(&http::request(
-                connect,
-                &path,
-                connections.into(),
-                &requests,
-            )?),
+            } => print(&http::request(connect, &path, &requests)?),
             Self::Hold {
                 file,
                 section,
