@@ -17,10 +17,6 @@ pub struct Inversions {
     pub total: Duration,
     /// Longest of these run times.
     pub longest: Duration,
-    /// Picks of batch work while no normal work was runnable on that CPU.
-    pub picked_rightly: u64,
-    /// Tasks that ran before the picks, with counts.
-    pub after: BTreeMap<String, u64>,
     /// Number of lost events; the figures are valid only if it is 0.
     pub lost_events: u64,
 }
@@ -34,7 +30,7 @@ pub fn count(trace: &str, batch: &str, normal: &str) -> Inversions {
         ..Inversions::default()
     };
     let mut runnable = Runnable::default();
-    let mut open: BTreeMap<u32, (Duration, &str)> = BTreeMap::new();
+    let mut open: BTreeMap<u32, Duration> = BTreeMap::new();
     for event in events(trace) {
         match event.what {
             What::Wakeup { comm, pid, cpu } if comm.starts_with(normal) => {
@@ -47,24 +43,18 @@ pub fn count(trace: &str, batch: &str, normal: &str) -> Inversions {
                 }
             }
             What::Switch(switch) => {
-                if let Some((since, previous)) = open.remove(&event.cpu) {
+                if let Some(since) = open.remove(&event.cpu) {
                     let lasted = event.time.saturating_sub(since);
                     found.picks += 1;
                     found.total += lasted;
                     found.longest = found.longest.max(lasted);
-                    *found.after.entry(previous.to_owned()).or_default() += 1;
                 }
                 runnable.remove_everywhere(switch.next_pid);
                 if switch.prev_comm.starts_with(normal) && switch.prev_state.starts_with('R') {
                     runnable.add(event.cpu, switch.prev_pid);
                 }
-                if !switch.next_comm.starts_with(batch) {
-                    continue;
-                }
-                if runnable.is_any_on(event.cpu) {
-                    open.insert(event.cpu, (event.time, switch.prev_comm));
-                } else {
-                    found.picked_rightly += 1;
+                if switch.next_comm.starts_with(batch) && runnable.is_any_on(event.cpu) {
+                    open.insert(event.cpu, event.time);
                 }
             }
         }
@@ -246,11 +236,9 @@ mod tests {
        load-worker-1-7       [000] d..2.    10.005300: sched_switch: prev_comm=load-worker-1 prev_pid=7 prev_prio=120 prev_state=S ==> next_comm=burner-0 next_pid=101 next_prio=120
 ",
         );
-        assert_eq!((found.picks, found.picked_rightly), (2, 1));
+        assert_eq!(found.picks, 2);
         assert_eq!(found.total, micros(4_500));
         assert_eq!(found.longest, micros(4_000));
-        let after = [("burner-0".to_owned(), 1), ("load-worker-1".to_owned(), 1)];
-        assert_eq!(found.after, BTreeMap::from(after));
         assert_eq!(found.lost_events, 0);
     }
 
@@ -266,8 +254,7 @@ mod tests {
             burner-1-102     [000] d..2.    20.000090: sched_switch: prev_comm=burner-1 prev_pid=102 prev_prio=120 prev_state=R ==> next_comm=load-worker-2 next_pid=8 next_prio=120
 ",
         );
-        assert_eq!((found.picks, found.picked_rightly), (1, 2));
-        assert_eq!(found.total, micros(60));
+        assert_eq!((found.picks, found.total), (1, micros(60)));
     }
 
     #[test]
@@ -278,7 +265,7 @@ mod tests {
             burner-0-101     [000] d..2.    10.000200: sched_switch: prev_comm=burner-0 prev_pid=101 prev_prio=120 prev_state=R ==> next_comm=burner-1 next_pid=102 next_prio=120
 ",
         );
-        assert_eq!((found.picks, found.picked_rightly), (0, 0));
+        assert_eq!(found.picks, 0);
     }
 
     #[test]
@@ -305,7 +292,6 @@ mod tests {
             "n [",
         );
         assert_eq!((found.picks, found.total), (1, micros(100)));
-        assert_eq!(found.after, BTreeMap::from([("a [1] b".to_owned(), 1)]));
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub enum Allowance {
     QuotaAndBurst,
 }
 
-const NAMES: [(Workload, &str); 36] = [
+const NAMES: [(Workload, &str); 33] = [
     (Workload::Service400, "service-400"),
     (Workload::Load(10), "load-10"),
     (Workload::Load(30), "load-30"),
@@ -58,7 +58,6 @@ const NAMES: [(Workload, &str); 36] = [
     (Workload::Hackbench, "hackbench"),
     (Workload::Bt1, "bt-1"),
     (Workload::Bt2, "bt-2"),
-    (Workload::Main(0), "main-0"),
     (Workload::Main(30), "main-30"),
     (Workload::Main(40), "main-40"),
     (Workload::Main(50), "main-50"),
@@ -80,8 +79,6 @@ const NAMES: [(Workload, &str); 36] = [
     ),
     (Workload::Caps, "caps"),
     (Workload::Storm, "storm"),
-    (Workload::Load(90), "load-90"),
-    (Workload::Load(20), "load-20"),
     (Workload::Seeds(6), "seeds-6"),
     (Workload::Seeds(30), "seeds-30"),
     (Workload::Seeds(50), "seeds-50"),

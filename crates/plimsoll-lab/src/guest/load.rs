@@ -111,10 +111,6 @@ pub fn serve(
 
 /// Runs a steady service load of a percentage of the machine.
 pub fn steady(group: &Group, percent: u8) -> Result<Figures> {
-    if percent == 0 {
-        std::thread::sleep(std::time::Duration::from_secs(STEADY_SECONDS.into()));
-        return Ok(Figures::new());
-    }
     let said = plimsoll(
         Some(group),
         &format!("load steady --percent {percent} --duration {STEADY_SECONDS}s --json"),
