@@ -14,6 +14,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{LabError, Result};
 
+/// The plimsoll that is measured. Like all paths here it is below the project's folder, in which
+/// the lab runs.
+pub const MEASURED: &str = "target/lab/plimsoll";
+
 /// Does work, `jobs` pieces at a time, and returns what each piece yields, in their order.
 pub fn in_parallel<Piece: Sync, Done: Send>(
     jobs: usize,
@@ -76,13 +80,8 @@ pub fn keep<T: Serialize>(path: &Path, digest: &str, figures: &T) -> Result<()> 
 
 /// Boots a guest with flags of `vm/run`, and with files at paths of its own, runs a command in it,
 /// and returns its output.
-pub fn boot(
-    root: &Path,
-    flags: &[(&str, String)],
-    files: &[(&Path, &str)],
-    command: &[&str],
-) -> Result<Output> {
-    let mut run = Command::new(root.join("vm/run"));
+pub fn boot(flags: &[(&str, String)], files: &[(&Path, &str)], command: &[&str]) -> Result<Output> {
+    let mut run = Command::new("vm/run");
     run.stdin(Stdio::null()).arg("--virtual-time");
     for (flag, value) in flags {
         run.args([flag, value.as_str()]);

@@ -21,18 +21,20 @@ mod report;
 mod results;
 mod workload;
 
-use std::fs;
 use std::io::{ErrorKind, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
 use cell::Cell;
 use error::{LabError, Result};
-use host::Host;
-use promises::{Measurement, Promises, Row, compared, printed};
+use promises::{Measurement, Promises, compared, printed};
 use results::Results;
+
+/// The committed figures, below the project's folder, in which this program runs.
+const RESULTS: &str = "docs/results.json";
+const PROMISES: &str = "docs/promises.json";
 
 #[derive(Debug, Parser)]
 #[command(
@@ -60,15 +62,6 @@ enum Action {
         /// Number of guests at a time, 1 to 64; each keeps one core busy
         #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
         jobs: u8,
-        /// The project's folder
-        #[arg(long, default_value = ".")]
-        root: PathBuf,
-        /// The plimsoll to measure
-        #[arg(long, default_value = "target/lab/plimsoll")]
-        plimsoll: PathBuf,
-        /// Folder of the results
-        #[arg(long, default_value = "target/lab/cells")]
-        results: PathBuf,
         /// Also write all results into this file, replacing earlier figures of the same cells
         #[arg(long)]
         write: Option<PathBuf>,
@@ -82,7 +75,7 @@ enum Action {
     /// Measure what SPEC promises, in several guests each; reuses figures of the same programs
     Promises {
         #[command(flatten)]
-        measurement: Promised,
+        measurement: Measurement,
         /// Also write the rows into this file, replacing earlier ones of the same tests
         #[arg(long)]
         write: Option<PathBuf>,
@@ -90,19 +83,13 @@ enum Action {
     /// Measure promises again, and print what is outside of its stored band
     Compare {
         #[command(flatten)]
-        measurement: Promised,
-        /// The stored rows
-        #[arg(long, default_value = "docs/promises.json")]
-        with: PathBuf,
+        measurement: Measurement,
     },
     /// Generate docs/results.md, its plots and the tables of README.md and docs/scheduler.md
     Report {
         /// Write nothing; fail if they differ from docs/results.json
         #[arg(long)]
         check: bool,
-        /// The project's folder
-        #[arg(long, default_value = ".")]
-        root: PathBuf,
     },
     /// Measure a cell in a guest
     #[command(hide = true)]
@@ -113,55 +100,6 @@ enum Action {
     /// Run a workload that only the lab has
     #[command(hide = true, subcommand)]
     Load(load::Load),
-}
-
-/// How promises are measured.
-#[derive(Debug, clap::Args)]
-struct Promised {
-    /// Only tests whose name matches, as grep -E has it
-    #[arg(long)]
-    filter: Option<String>,
-    /// Number of guests for each machine, 1 to 30, each with another path
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..=30))]
-    perturbations: u8,
-    /// Number of guests at a time, 1 to 64; each keeps one core busy
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
-    jobs: u8,
-    /// Ignore earlier figures
-    #[arg(long)]
-    again: bool,
-    /// The project's folder
-    #[arg(long, default_value = ".")]
-    root: PathBuf,
-    /// The plimsoll to measure
-    #[arg(long, default_value = "target/lab/plimsoll")]
-    plimsoll: PathBuf,
-    /// The program with the measurements
-    #[arg(long, default_value = "target/lab/measure")]
-    measure: PathBuf,
-    /// Folder of the guests' figures
-    #[arg(long, default_value = "target/lab/promises")]
-    results: PathBuf,
-}
-
-impl Promised {
-    fn run(self) -> Result<(Vec<Row>, usize)> {
-        let measurement = Measurement {
-            root: absolute(self.root)?,
-            plimsoll: absolute(self.plimsoll)?,
-            measure: absolute(self.measure)?,
-            folder: self.results,
-            filter: self.filter,
-            perturbations: self.perturbations.into(),
-            jobs: self.jobs.into(),
-            again: self.again,
-        };
-        measurement.run()
-    }
-}
-
-fn absolute(path: PathBuf) -> Result<PathBuf> {
-    path.canonicalize().map_err(LabError::file(path))
 }
 
 fn main() -> ExitCode {
@@ -181,21 +119,11 @@ fn run(action: Action) -> Result<()> {
             full,
             again,
             jobs,
-            root,
-            plimsoll,
-            results,
             write,
         } => {
             let cells = cells(&cell, full)?;
-            fs::create_dir_all(&results).map_err(LabError::file(&results))?;
-            let host = Host {
-                root: absolute(root)?,
-                plimsoll: absolute(plimsoll)?,
-                folder: results,
-                jobs: jobs.into(),
-            };
-            let (found, failed) = host.measure(&cells, again);
-            report::print(&found, &host.root.join("docs/results.json"));
+            let (found, failed) = host::measure(&cells, jobs.into(), again)?;
+            report::print(&found, Path::new(RESULTS));
             if let Some(path) = write {
                 let mut all = if path.exists() {
                     Results::read(&path)?
@@ -225,21 +153,21 @@ fn run(action: Action) -> Result<()> {
             }
         }
         Action::Promises { measurement, write } => promises(measurement, write),
-        Action::Compare { measurement, with } => {
+        Action::Compare { measurement } => {
             let missing = || LabError::Results {
-                path: with.clone(),
+                path: PROMISES.into(),
                 why: "there is nothing to compare with; run: make lab".to_owned(),
             };
-            let stored = Promises::read(&with)?.ok_or_else(missing)?;
+            let stored = Promises::read(Path::new(PROMISES))?.ok_or_else(missing)?;
             let (rows, _) = measurement.run()?;
             print!("{}", compared(&rows, &stored));
             Ok(())
         }
-        Action::Report { check, root } => {
-            let results = Results::read(&root.join("docs/results.json"))?;
-            let promises = Promises::read(&root.join("docs/promises.json"))?;
+        Action::Report { check } => {
+            let results = Results::read(Path::new(RESULTS))?;
+            let promises = Promises::read(Path::new(PROMISES))?;
             let act = if check { report::check } else { report::write };
-            act(&results, promises.as_ref(), &root)
+            act(&results, promises.as_ref())
         }
         Action::Guest { cell } => guest::run(&cell.parse()?),
         Action::Pipe => guest::pipe_back_and_forth(),
@@ -248,7 +176,7 @@ fn run(action: Action) -> Result<()> {
 }
 
 /// Measures promises. Those that could not be measured are an error; those that are missed are not.
-fn promises(measurement: Promised, write: Option<PathBuf>) -> Result<()> {
+fn promises(measurement: Measurement, write: Option<PathBuf>) -> Result<()> {
     let is_all = measurement.filter.is_none();
     let (rows, failed) = measurement.run()?;
     print!("{}", printed(&rows));

@@ -11,13 +11,17 @@ use super::{Guest, Row, rows};
 use crate::cell::Kernel;
 use crate::error::{LabError, Result};
 use crate::guests::{
-    self, digest, in_parallel, keep, kept, last_line, output_of, say, this_program,
+    self, MEASURED, digest, in_parallel, keep, kept, last_line, output_of, say, this_program,
 };
 
 /// Limit of one test in seconds of its guest's time, and of a guest in this machine's.
 const TEST_MAX_SECONDS: u32 = 900;
 const HOST_MAX_SECONDS: u32 = 12 * 3600;
 
+/// The program with the tests.
+const MEASURE: &str = "target/lab/measure";
+/// Folder of the guests' figures, so that an interrupted run can resume.
+const FIGURES: &str = "target/lab/promises";
 /// The script that runs the tests in a guest, below the project's folder.
 const IN_GUEST: &str = "crates/plimsoll/tests/in-guest";
 
@@ -58,33 +62,31 @@ impl Place {
     }
 }
 
-#[derive(Debug)]
+/// How promises are measured.
+#[derive(Debug, clap::Args)]
 pub struct Measurement {
-    /// The project's folder.
-    pub root: PathBuf,
-    pub plimsoll: PathBuf,
-    /// The program with the tests.
-    pub measure: PathBuf,
-    /// Folder of the guests' figures, so that an interrupted run can resume.
-    pub folder: PathBuf,
-    /// Regular expression of grep -E; all tests without one.
+    /// Only tests whose name matches, as grep -E has it
+    #[arg(long)]
     pub filter: Option<String>,
-    /// Guests for each place.
-    pub perturbations: usize,
-    /// Number of guests at a time; each keeps one core busy.
-    pub jobs: usize,
-    /// Whether to ignore earlier figures.
-    pub again: bool,
+    /// Number of guests for each machine, 1 to 30, each with another path
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u8).range(1..=30))]
+    perturbations: u8,
+    /// Number of guests at a time, 1 to 64; each keeps one core busy
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
+    jobs: u8,
+    /// Ignore earlier figures
+    #[arg(long)]
+    again: bool,
 }
 
 /// The guest's folder. Its path is on every command line and stack, so that its length shifts
 /// what follows: enough for other figures, and nothing else differs.
-fn guest_folder(perturbation: usize) -> String {
-    match u8::try_from(perturbation) {
-        Ok(0) | Err(_) => "/lab".to_owned(),
-        Ok(number) => {
+fn guest_folder(perturbation: u8) -> String {
+    match perturbation {
+        0 => "/lab".to_owned(),
+        number => {
             let letter = char::from(b'a' + number % 26);
-            format!("/lab-{}", letter.to_string().repeat(perturbation))
+            format!("/lab-{}", letter.to_string().repeat(number.into()))
         }
     }
 }
@@ -93,9 +95,9 @@ impl Measurement {
     /// Measures in parallel, prints a line for each guest, and returns the rows and the number of
     /// guests and tests that failed.
     pub fn run(&self) -> Result<(Vec<Row>, usize)> {
-        let programs = self.programs()?;
+        let programs = Self::programs()?;
         let tests = self.tests()?;
-        fs::create_dir_all(&self.folder).map_err(LabError::file(&self.folder))?;
+        fs::create_dir_all(FIGURES).map_err(LabError::file(FIGURES))?;
         let of_place = |place: &Place| -> Vec<String> {
             let module = format!("{}::", place.module);
             let all = tests.iter().filter(|test| test.starts_with(&module));
@@ -108,9 +110,9 @@ impl Measurement {
         }
         let work = (0..self.perturbations)
             .flat_map(|number| (0..chosen.len()).map(move |place| (place, number)));
-        let work: Vec<(usize, usize)> = work.collect();
+        let work: Vec<(usize, u8)> = work.collect();
         let ended = AtomicUsize::new(0);
-        let guests = in_parallel(self.jobs, &work, |&(place, number)| {
+        let guests = in_parallel(self.jobs.into(), &work, |&(place, number)| {
             let (place, tests) = &chosen[place];
             let guest = self.guest(place, tests, number, &programs);
             let guest = guest.map_err(|error| say(&format!("FAILED: {error}"))).ok();
@@ -124,7 +126,7 @@ impl Measurement {
             let of_place = work.iter().zip(&guests).filter(|(job, _)| job.0 == at);
             let of_place = of_place.filter_map(|(_, guest)| guest.clone());
             let of_place: Vec<Guest> = of_place.collect();
-            failed += self.perturbations - of_place.len();
+            failed += usize::from(self.perturbations) - of_place.len();
             failed += of_place
                 .iter()
                 .map(|guest| guest.failed.len())
@@ -135,13 +137,7 @@ impl Measurement {
     }
 
     /// Figures of a guest, of an earlier run if it had the same programs and tests.
-    fn guest(
-        &self,
-        place: &Place,
-        tests: &[String],
-        number: usize,
-        programs: &str,
-    ) -> Result<Guest> {
+    fn guest(&self, place: &Place, tests: &[String], number: u8, programs: &str) -> Result<Guest> {
         let words = [
             programs,
             &place.name(),
@@ -149,7 +145,7 @@ impl Measurement {
             &tests.join(" "),
         ];
         let digest = digest(&[], &words)?;
-        let path = self.folder.join(format!("{digest}.json"));
+        let path = Path::new(FIGURES).join(format!("{digest}.json"));
         let name = format!("{} in {}", place.name(), guest_folder(number));
         if !self.again
             && let Some(guest) = kept::<Guest>(&path, &digest)
@@ -158,7 +154,7 @@ impl Measurement {
             return Ok(guest);
         }
         let begun = Instant::now();
-        let guest = self.boot(place, tests, number, &digest)?;
+        let guest = Self::boot(place, tests, number, &digest)?;
         say(&format!(
             "{name}: {} figures in {} s",
             guest.figures.len(),
@@ -176,9 +172,9 @@ impl Measurement {
     }
 
     /// Boots a guest; its output stays beside its figures.
-    fn boot(&self, place: &Place, tests: &[String], number: usize, digest: &str) -> Result<Guest> {
+    fn boot(place: &Place, tests: &[String], number: u8, digest: &str) -> Result<Guest> {
         let folder = guest_folder(number);
-        let list = self.folder.join(format!("{digest}.tests"));
+        let list = Path::new(FIGURES).join(format!("{digest}.tests"));
         fs::write(&list, tests.join("\n") + "\n").map_err(LabError::file(&list))?;
         let flags = [
             ("--kernel", place.kernel.to_string()),
@@ -193,17 +189,17 @@ impl Measurement {
         let in_guest = |name: &str| format!("{folder}/{name}");
         let script = in_guest("in-guest");
         let files: [(&Path, &str); 5] = [
-            (&self.plimsoll, &in_guest("plimsoll")),
+            (Path::new(MEASURED), &in_guest("plimsoll")),
             (&this_program()?, &in_guest("plimsoll-lab")),
-            (&self.measure, &in_guest("measure")),
-            (&self.root.join(IN_GUEST), &script),
+            (Path::new(MEASURE), &in_guest("measure")),
+            (Path::new(IN_GUEST), &script),
             (&list, &in_guest("tests")),
         ];
         // The figures are in the tests' output.
         let seconds = TEST_MAX_SECONDS.to_string();
         let command = ["sh", &script, "measure", &seconds, "--show-output"];
-        let output = guests::boot(&self.root, &flags, &files, &command)?;
-        let log = self.folder.join(format!("{digest}.log"));
+        let output = guests::boot(&flags, &files, &command)?;
+        let log = Path::new(FIGURES).join(format!("{digest}.log"));
         fs::write(&log, &output.stdout).map_err(LabError::file(&log))?;
         let guest = Guest::parse(&String::from_utf8_lossy(&output.stdout));
         if guest.kernel.is_empty() {
@@ -215,7 +211,7 @@ impl Measurement {
 
     /// The names of the tests, filtered.
     fn tests(&self) -> Result<Vec<String>> {
-        let mut list = Command::new(&self.measure);
+        let mut list = Command::new(MEASURE);
         let listed = output_of(list.args(["--list", "--format", "terse"]), "the tests")?;
         let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
         let names: Vec<String> = listed
@@ -242,9 +238,9 @@ impl Measurement {
     }
 
     /// Hash of all that affects figures, except the kernel, whose version is with them.
-    fn programs(&self) -> Result<String> {
-        let mut paths = vec![self.plimsoll.clone(), this_program()?, self.measure.clone()];
-        paths.extend(["vm/run", "vm/init", IN_GUEST].map(|name| self.root.join(name)));
+    fn programs() -> Result<String> {
+        let mut paths = vec![this_program()?];
+        paths.extend([MEASURED, MEASURE, "vm/run", "vm/init", IN_GUEST].map(PathBuf::from));
         digest(&paths, &[])
     }
 }

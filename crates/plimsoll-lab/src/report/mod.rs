@@ -62,59 +62,52 @@ fn compared(found: &[Outcome], committed: &Results) -> String {
 
 /// Generates files from results, by name within the project: `docs/results.md`, its plots, and the
 /// README and `docs/scheduler.md` with their tables.
-fn files(
-    results: &Results,
-    promises: Option<&Promises>,
-    root: &Path,
-) -> Result<Vec<(String, String)>> {
+fn files(results: &Results, promises: Option<&Promises>) -> Result<Vec<(String, String)>> {
     let mut files = vec![("docs/results.md".to_owned(), page(results, promises))];
     files.extend(plot::all(results)?);
     let table = beside::headline(results);
-    files.push(("README.md".to_owned(), with(root, "README.md", &table)?));
+    files.push(("README.md".to_owned(), with("README.md", &table)?));
     // Until it is measured, the table stays as it is.
     if let Some(table) = scheduler_table(promises) {
         let name = "docs/scheduler.md";
         let table = format!("\n{table}\n");
-        files.push((name.to_owned(), with(root, name, &table)?));
+        files.push((name.to_owned(), with(name, &table)?));
     }
     Ok(files)
 }
 
 /// A file with other text between the marks.
-fn with(root: &Path, name: &str, generated: &str) -> Result<String> {
-    let path = root.join(name);
-    let text = fs::read_to_string(&path).map_err(LabError::file(&path))?;
+fn with(name: &str, generated: &str) -> Result<String> {
+    let text = fs::read_to_string(name).map_err(LabError::file(name))?;
     let Some((before, rest)) = text.split_once(BEGIN) else {
-        return Err(bad(&path, "it has no line 'begin: make lab-report'"));
+        return Err(bad(name, "it has no line 'begin: make lab-report'"));
     };
     let Some((_, after)) = rest.split_once(END) else {
-        return Err(bad(&path, "it has no line 'end: make lab-report'"));
+        return Err(bad(name, "it has no line 'end: make lab-report'"));
     };
     Ok(format!("{before}{BEGIN}{generated}{END}{after}"))
 }
 
-fn bad(path: &Path, why: &str) -> LabError {
+fn bad(path: &str, why: &str) -> LabError {
     LabError::Results {
-        path: path.to_owned(),
+        path: path.into(),
         why: why.to_owned(),
     }
 }
 
-pub fn write(results: &Results, promises: Option<&Promises>, root: &Path) -> Result<()> {
-    for (name, text) in files(results, promises, root)? {
-        let path = root.join(name);
-        fs::write(&path, text).map_err(LabError::file(path))?;
+pub fn write(results: &Results, promises: Option<&Promises>) -> Result<()> {
+    for (name, text) in files(results, promises)? {
+        fs::write(&name, text).map_err(LabError::file(name))?;
     }
     Ok(())
 }
 
 /// Fails if a generated file differs from the present one.
-pub fn check(results: &Results, promises: Option<&Promises>, root: &Path) -> Result<()> {
-    for (name, text) in files(results, promises, root)? {
-        let path = root.join(name);
-        if fs::read_to_string(&path).map_err(LabError::file(&path))? != text {
+pub fn check(results: &Results, promises: Option<&Promises>) -> Result<()> {
+    for (name, text) in files(results, promises)? {
+        if fs::read_to_string(&name).map_err(LabError::file(&name))? != text {
             return Err(bad(
-                &path,
+                &name,
                 "not what docs/results.json and docs/promises.json say; run: make lab-report",
             ));
         }
