@@ -83,19 +83,6 @@ fn the_figures_depend_on_the_seed_and_not_on_threads() {
 }
 
 #[test]
-fn the_csv_has_as_many_fields_in_each_line() {
-    let csv = folder().good(&format!("{SMALL} --csv --distribution pareto:3,lognormal"));
-    let lines: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
-    assert_eq!(lines.len(), 7);
-    assert!(
-        lines.iter().all(|line| line.len() == lines[0].len()),
-        "{csv}"
-    );
-    assert_eq!(lines[1][..5], ["pareto", "3", "5", "0.7", "0%"]);
-    assert_eq!(lines[6][..2], ["lognormal", "1"]);
-}
-
-#[test]
 fn published_table_is_compared_with_the_simulation() {
     let folder = folder();
     let document = folder.json("--published --periods 50000");
@@ -201,7 +188,6 @@ fn bad_input_is_refused_in_one_line_with_the_allowed_values() {
         ("--group 10%", "group: `10%`"),
         ("--group quota=10% --mean 30%", "--mean"),
         ("--published --mean 30%", "--mean"),
-        ("--json --csv", "--csv"),
     ] {
         let refusal = folder.refusal(words);
         assert!(refusal.contains(part), "{words}: {refusal}");

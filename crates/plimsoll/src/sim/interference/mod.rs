@@ -5,10 +5,9 @@
 //! | --- | --- |
 //! | `rows` | arguments that determine the rows |
 //! | `outcome` | results; the JSON schema |
-//! | `table`, `csv` | other output formats |
+//! | `table` | tables on the terminal |
 //! | `plot` | picture |
 
-mod csv;
 mod outcome;
 mod plot;
 mod rows;
@@ -69,11 +68,8 @@ pub struct Args {
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     threads: Option<usize>,
     /// Print JSON
-    #[arg(long, conflicts_with = "csv")]
-    json: bool,
-    /// Print CSV, one line for each cell
     #[arg(long)]
-    csv: bool,
+    json: bool,
     /// Plot P(WCET > 1) against utilisation to this file, which ends in .svg
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
@@ -179,8 +175,5 @@ fn print(outcome: &Outcome, args: &Args) -> Result<()> {
     if args.json {
         return output::print_json(SCHEMA, outcome);
     }
-    print_line(&match args.csv {
-        true => csv::text(outcome),
-        false => table::text(outcome),
-    })
+    print_line(&table::text(outcome))
 }
