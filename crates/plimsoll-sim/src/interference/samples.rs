@@ -1,6 +1,6 @@
 //! Measured demand from a file: CPU time per period.
 //!
-//! A CSV file has one value on each line, or a header and then one value on
+//! The file is CSV: one value on each line, or a header and then one value on
 //! each line, or several columns under a header of which one is named `cpu`:
 //!
 //! ```csv
@@ -9,22 +9,16 @@
 //! 183%
 //! ```
 //!
-//! A JSON file is an array of numbers, or an object with such an array under
-//! `cpu`. A value is a fraction of the group's quota, or a percentage if it has
-//! a percent sign.
+//! A value is a fraction of the group's quota, or a percentage if it has a
+//! percent sign.
 
-use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::error::Category;
 use thiserror::Error;
 
 /// The largest value, in quotas.
 const VALUE_MAX: f64 = 10_000.0;
 const VALUES_MAX: usize = 10_000_000;
-/// Name of the column or field that is read.
+/// Name of the column that is read.
 const COLUMN: &str = "cpu";
-
-/// Forms of a JSON file, for messages.
-const JSON_FORMS: &str = "an array of numbers, or an object with such an array under `cpu`";
 
 /// Reason why a file cannot be used, in one line.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -34,7 +28,7 @@ pub struct SamplesError {
     pub file: String,
     /// Line, from 1.
     pub line: usize,
-    /// Column in characters, from 1; in JSON, of the character after the value.
+    /// Column in characters, from 1.
     pub column: usize,
     /// Field, value and what is allowed.
     pub problem: String,
@@ -50,18 +44,13 @@ pub struct Samples {
 }
 
 impl Samples {
-    /// Checks the text of a file. `file` is its name: `.json` is JSON,
-    /// anything else CSV.
+    /// Checks the text of a file. `file` is its name, for messages.
     ///
     /// # Errors
     /// The first value that is not allowed, with line and column. Allowed are
     /// 0 to 10,000 quotas, not all of them 0, up to 10,000,000 of them.
     pub fn parse(file: &str, text: &str) -> Result<Self, SamplesError> {
-        let is_json = file.to_ascii_lowercase().ends_with(".json");
-        let mut sorted = match is_json {
-            true => from_json(file, text)?,
-            false => from_csv(file, text)?,
-        };
+        let mut sorted = values(file, text)?;
         let at_end = |problem: &str| SamplesError {
             file: file.to_owned(),
             line: text.lines().count().max(1),
@@ -117,16 +106,6 @@ impl Samples {
     }
 }
 
-/// Describes a number that is out of range.
-fn range_problem(shown: &str, value: f64) -> Option<String> {
-    if (0.0..=VALUE_MAX).contains(&value) {
-        return None;
-    }
-    Some(format!(
-        "cpu: `{shown}` is out of range; allowed: 0 to {VALUE_MAX} quotas"
-    ))
-}
-
 /// Parses a number, with or without a percent sign.
 fn value(word: &str) -> Result<f64, String> {
     // In a file of another type, words may be arbitrarily long.
@@ -140,7 +119,12 @@ fn value(word: &str) -> Result<f64, String> {
     };
     let number: f64 = digits.parse().map_err(|_| refused())?;
     let value = number * unit;
-    range_problem(&shown, value).map_or(Ok(value), Err)
+    if (0.0..=VALUE_MAX).contains(&value) {
+        return Ok(value);
+    }
+    Err(format!(
+        "cpu: `{shown}` is out of range; allowed: 0 to {VALUE_MAX} quotas"
+    ))
 }
 
 /// Whether a line names columns rather than giving values.
@@ -149,7 +133,7 @@ fn is_header(line: &str) -> bool {
     words.any(|word| word.eq_ignore_ascii_case(COLUMN))
 }
 
-fn from_csv(file: &str, text: &str) -> Result<Vec<f64>, SamplesError> {
+fn values(file: &str, text: &str) -> Result<Vec<f64>, SamplesError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut lines = text.lines().zip(1..).peekable();
     let header = lines
@@ -194,137 +178,26 @@ fn from_csv(file: &str, text: &str) -> Result<Vec<f64>, SamplesError> {
     Ok(values)
 }
 
-fn from_json(file: &str, text: &str) -> Result<Vec<f64>, SamplesError> {
-    let mut reader = serde_json::Deserializer::from_str(text);
-    let values = reader
-        .deserialize_any(Document)
-        .and_then(|values| reader.end().map(|()| values));
-    values.map_err(|error| {
-        let (line, column) = (error.line().max(1), error.column().max(1));
-        let text = error.to_string();
-        // The message ends with the position, which is reported separately.
-        let place = format!(" at line {} column {}", error.line(), error.column());
-        let problem = text.strip_suffix(&place).unwrap_or(&text);
-        let problem = match error.classify() {
-            Category::Data => problem.to_owned(),
-            _ => format!("cpu: {problem}; allowed: {JSON_FORMS}, and nothing after it"),
-        };
-        SamplesError {
-            file: file.to_owned(),
-            line,
-            column,
-            problem: problem.replace(char::is_control, " "),
-        }
-    })
-}
-
-/// An array of numbers, or an object that has one.
-struct Document;
-
-impl<'de> Visitor<'de> for Document {
-    type Value = Vec<f64>;
-
-    fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        f.write_str(JSON_FORMS)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<f64>, A::Error> {
-        let mut values = Vec::new();
-        while let Some(Value(value)) = seq.next_element()? {
-            if values.len() == VALUES_MAX {
-                return Err(A::Error::custom(format!(
-                    "cpu: more values; allowed: up to {VALUES_MAX}"
-                )));
-            }
-            values.push(value);
-        }
-        Ok(values)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Vec<f64>, A::Error> {
-        let mut values = None;
-        while let Some(key) = map.next_key::<String>()? {
-            if key == COLUMN && values.is_some() {
-                return Err(A::Error::custom("cpu: is given twice; allowed: once"));
-            }
-            if key == COLUMN {
-                values = Some(map.next_value::<Array>()?.0);
-            } else {
-                map.next_value::<IgnoredAny>()?;
-            }
-        }
-        values.ok_or_else(|| A::Error::custom("cpu: is missing; allowed: an array of numbers"))
-    }
-}
-
-struct Array(Vec<f64>);
-
-impl<'de> serde::Deserialize<'de> for Array {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_seq(Document).map(Self)
-    }
-}
-
-struct Value(f64);
-
-impl<'de> serde::Deserialize<'de> for Value {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Number).map(Self)
-    }
-}
-
-struct Number;
-
-impl Visitor<'_> for Number {
-    type Value = f64;
-
-    fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        f.write_str("cpu: a number; allowed: a share of the quota such as 0.42 or \"42%\"")
-    }
-
-    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<f64, E> {
-        let problem = range_problem(&value.to_string(), value);
-        problem.map_or(Ok(value), |problem| Err(E::custom(problem)))
-    }
-
-    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<f64, E> {
-        self.visit_f64(value as f64)
-    }
-
-    fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<f64, E> {
-        self.visit_f64(value as f64)
-    }
-
-    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<f64, E> {
-        value(text.trim()).map_err(E::custom)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn refusal(file: &str, text: &str) -> String {
-        let refused = Samples::parse(file, text).unwrap_err().to_string();
+    fn refusal(text: &str) -> String {
+        let refused = Samples::parse("s.csv", text).unwrap_err().to_string();
         assert!(!refused.contains('\n'), "{refused}");
-        assert!(
-            refused.contains("allowed: ") || file.ends_with("json"),
-            "{refused}"
-        );
+        assert!(refused.contains("allowed: "), "{refused}");
         refused
     }
 
     #[test]
     fn all_forms_read_alike() {
-        for (file, text) in [
-            ("s.csv", "0.5\n1.5\n1\n"),
-            ("s.csv", "cpu\n50%\n1.5\r\n 100 % "),
-            ("s.csv", "time,cpu,host\n0,0.5,a\n1,1.5,b\n2,1,c\n"),
-            ("s.csv", "\u{feff}CPU\n0.5\n1.5\n1\n"),
-            ("s.json", "[0.5, 1.5, 1]"),
-            ("s.JSON", "{\"host\": [null], \"cpu\": [\"50%\", 1.5, 1]}"),
+        for text in [
+            "0.5\n1.5\n1\n",
+            "cpu\n50%\n1.5\r\n 100 % ",
+            "time,cpu,host\n0,0.5,a\n1,1.5,b\n2,1,c\n",
+            "\u{feff}CPU\n0.5\n1.5\n1\n",
         ] {
-            let samples = Samples::parse(file, text).unwrap();
+            let samples = Samples::parse("s.csv", text).unwrap();
             assert_eq!(&*samples.sorted, [0.5, 1.0, 1.5], "{text}");
             assert_eq!((samples.mean(), samples.count()), (1.0, 3));
             assert!((samples.variation_squared() - 1.0 / 6.0).abs() < 1e-12);
@@ -339,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_csv_is_refused_with_its_line() {
+    fn bad_text_is_refused_with_its_line() {
         for (text, start) in [
             ("", "s.csv:1:1: cpu: there is no value"),
             ("cpu\n", "s.csv:1:1: cpu: there is no value"),
@@ -352,41 +225,11 @@ mod tests {
             ("a,cpu\n1,\n", "s.csv:2:3: cpu: `` is not a number"),
             ("a,cpu\n1,2\n1\n", "s.csv:3:1: line: 1 fields"),
             ("1\n1,2\n", "s.csv:2:1: line: 2 fields"),
+            ("[1, 2]", "s.csv:1:1: line: 2 fields"),
             ("0\n0\n", "s.csv:2:1: cpu: all values are 0"),
         ] {
-            let refused = refusal("s.csv", text);
+            let refused = refusal(text);
             assert!(refused.starts_with(start), "{text:?}: {refused}");
-        }
-    }
-
-    #[test]
-    fn bad_json_is_refused_with_its_line() {
-        for (text, line, word) in [
-            ("", 1, "EOF while parsing a value; allowed: an array"),
-            ("[]", 1, "there is no value"),
-            ("[1,\n null]", 2, "null"),
-            ("[1,\n\n -1]", 3, "`-1` is out of range"),
-            ("[1,\n \"NaN\"]", 2, "`NaN` is out of range"),
-            ("[1,\n \"soon\"]", 2, "`soon` is not a number"),
-            ("[1,\n [2]]", 2, "sequence"),
-            ("[1,\n 2", 2, "EOF"),
-            ("[1] x", 1, "trailing characters; allowed: an array"),
-            ("{\"a\": [1]}", 1, "cpu: is missing"),
-            (
-                "{\"cpu\": [1], \"cpu\": [2]}",
-                1,
-                "cpu: is given twice; allowed: once",
-            ),
-            ("{\n\"cpu\": 3}", 2, "array"),
-            ("\n7", 2, "array"),
-            ("[0]", 1, "all values are 0"),
-        ] {
-            let refused = refusal("s.json", text);
-            let place = format!("s.json:{line}:");
-            assert!(
-                refused.starts_with(&place) && refused.contains(word),
-                "{text:?}: {refused}"
-            );
         }
     }
 }

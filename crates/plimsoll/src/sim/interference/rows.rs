@@ -181,7 +181,7 @@ pub struct RowArgs {
     /// empirical]
     #[arg(long, value_name = "D,…", value_delimiter = ',')]
     distribution: Vec<DistributionArg>,
-    /// File of measured demand, CSV or JSON: CPU per period as shares of the quota
+    /// File of measured demand, CSV: CPU per period as shares of the quota
     #[arg(long, value_name = "FILE")]
     samples: Option<std::path::PathBuf>,
     /// Mean demand as shares of the quota [default: 30%,50%,70%,90%; of samples: their own]
