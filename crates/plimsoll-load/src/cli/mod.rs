@@ -46,7 +46,7 @@ enum Command {
     /// Run many short-lived processes
     #[command(after_help = STORM_EXAMPLES)]
     Storm(StormArgs),
-    /// Hold a share of the whole machine
+    /// Hold a share of the whole machine, with a thread bound to each CPU
     #[command(after_help = STEADY_EXAMPLES)]
     Steady(SteadyArgs),
 }
@@ -124,9 +124,6 @@ struct SteadyArgs {
     /// Duration of the run, up to 24h
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, allow_hyphen_values = true)]
     duration: Duration,
-    /// Let the kernel place the threads instead of binding one to each CPU
-    #[arg(long)]
-    no_pin: bool,
 }
 
 /// Runs a command until its end, SIGINT or SIGTERM, and prints its report.
@@ -224,7 +221,6 @@ fn steady(args: &SteadyArgs, json: bool, stop: &Stop) -> Result<(), LoadError> {
         steps: steps.map(|(&at, &percent)| Step { at, percent }).collect(),
         grain: args.grain,
         duration: args.duration,
-        pin: !args.no_pin,
     })?;
     watch(
         stop,

@@ -43,9 +43,6 @@ pub struct SteadyConfig {
     pub grain: Duration,
     /// Duration of the run, [`DURATION_MIN`] to [`DURATION_MAX`].
     pub duration: Duration,
-    /// Whether each thread is bound to a CPU of its own, which spreads the load evenly. If not,
-    /// the kernel places the threads.
-    pub pin: bool,
 }
 
 impl SteadyConfig {
@@ -100,7 +97,7 @@ struct Shared {
 }
 
 impl Steady {
-    /// Starts one thread per CPU.
+    /// Starts a thread on each CPU, bound to it, which spreads the load evenly.
     ///
     /// # Errors
     /// [`LoadError::Invalid`] for a setting out of range, [`LoadError::Io`] if a thread can't be
@@ -121,16 +118,14 @@ impl Steady {
             }),
             threads: Vec::with_capacity(cpus.len()),
         };
-        let (count, pin) = (cpus.len() as u64, config.pin);
+        let count = cpus.len() as u64;
         for (index, cpu) in (0..).zip(cpus) {
             let shared = Arc::clone(&steady.shared);
             let pace = Pace::new(config, index, count);
             steady.threads.push(spawn("load-steady", move || {
-                if pin {
-                    // Refused only if the CPU has just gone offline; then the
-                    // kernel places the thread.
-                    let _ = pin_to(cpu);
-                }
+                // Refused only if the CPU has just gone offline; then the
+                // kernel places the thread.
+                let _ = pin_to(cpu);
                 shared.hold(pace);
             })?);
         }
@@ -227,14 +222,13 @@ mod tests {
     use super::*;
     use crate::wait::wait_until;
 
-    /// 40 % for 10 s in grains of 2 ms, bound to CPUs.
+    /// 40 % for 10 s in grains of 2 ms.
     pub(super) fn config() -> SteadyConfig {
         SteadyConfig {
             percent: 40.0,
             steps: Vec::new(),
             grain: Duration::from_millis(2),
             duration: Duration::from_secs(10),
-            pin: true,
         }
     }
 
