@@ -48,7 +48,7 @@ pub const BESIDE: [Policy; 5] = [
 ];
 /// Policies of headroom's table.
 pub const HEADROOM: [Policy; 2] = [Policy::Stock(30), Policy::SchedExt(30)];
-/// Policies that enforce quotas and caps.
+/// Policies that enforce quotas.
 pub const ENFORCERS: [Policy; 2] = [Policy::Stock(0), Policy::SchedExt(0)];
 /// Policies of the source's latency table.
 pub const LATENCY: [Policy; 6] = [
@@ -135,7 +135,6 @@ pub fn chosen() -> Vec<Cell> {
         let stock = [Policy::Stock(0)];
         cells.add(V7, Cpus::TWO, &stock, Workload::Burst(allowance));
     }
-    cells.add(V7, Cpus::ONE, &[Policy::SchedExt(0)], Workload::Caps);
     cells.0
 }
 
@@ -182,8 +181,6 @@ fn sources(cells: &mut Cells, kernel: Kernel) {
     for allowance in ALLOWANCES {
         cells.add(kernel, Cpus::TWO, &ENFORCERS, Workload::Burst(allowance));
     }
-    cells.add(kernel, Cpus::ONE, &ENFORCERS, Workload::Caps);
-    cells.add(kernel, Cpus::ONE, &ENFORCERS, Workload::Storm);
 }
 
 #[cfg(test)]

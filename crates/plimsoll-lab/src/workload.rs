@@ -32,10 +32,6 @@ pub enum Workload {
     Latency(u8),
     /// The burst experiment: bursts of requests without quota, with one, with one and burst.
     Burst(Allowance),
-    /// The caps table: tasks with given CPU needs, at 9 and 90 %.
-    Caps,
-    /// Many short processes under a tree cap and a per-task cap.
-    Storm,
 }
 
 /// Limit of the bursty service of [`Workload::Burst`].
@@ -46,7 +42,7 @@ pub enum Allowance {
     QuotaAndBurst,
 }
 
-const NAMES: [(Workload, &str); 33] = [
+const NAMES: [(Workload, &str); 31] = [
     (Workload::Service400, "service-400"),
     (Workload::Load(10), "load-10"),
     (Workload::Load(30), "load-30"),
@@ -77,8 +73,6 @@ const NAMES: [(Workload, &str); 33] = [
         Workload::Burst(Allowance::QuotaAndBurst),
         "burst-quota-burst",
     ),
-    (Workload::Caps, "caps"),
-    (Workload::Storm, "storm"),
     (Workload::Seeds(6), "seeds-6"),
     (Workload::Seeds(30), "seeds-30"),
     (Workload::Seeds(50), "seeds-50"),
@@ -97,12 +91,10 @@ impl Workload {
             Self::Pipe | Self::Hackbench if cpus != Cpus::ONE => {
                 needs("on one CPU, where a nanosecond is an instruction")
             }
-            Self::Burst(_) | Self::Caps | Self::Storm
-                if !matches!(policy, Policy::Stock(0) | Policy::SchedExt(0)) =>
-            {
+            Self::Burst(_) if !matches!(policy, Policy::Stock(0) | Policy::SchedExt(0)) => {
                 needs("under stock or sched-ext, which enforce the limit")
             }
-            Self::Pipe | Self::Hackbench | Self::Burst(_) | Self::Caps | Self::Storm => Ok(()),
+            Self::Pipe | Self::Hackbench | Self::Burst(_) => Ok(()),
             _ if !policy.is_of_batch_work() => {
                 Err(format!("{policy} is a policy for pipe and hackbench"))
             }

@@ -1,9 +1,9 @@
 //! Guest part: sets up a policy, runs a workload under it, and prints the figures.
 
 mod batch;
+mod burst;
 mod counters;
 mod group;
-mod limits;
 mod load;
 mod switches;
 mod traced;
@@ -55,9 +55,7 @@ pub fn run(cell: &Cell) -> Result<()> {
 fn measure(cell: &Cell) -> Result<Figures> {
     match cell.workload {
         Workload::Pipe | Workload::Hackbench => switches::measure(cell),
-        Workload::Burst(allowance) => limits::burst(cell, allowance),
-        Workload::Caps => limits::caps(cell),
-        Workload::Storm => limits::storm(cell),
+        Workload::Burst(allowance) => burst::measure(cell, allowance),
         Workload::Web => web::measure(cell),
         _ => beside_batch(cell),
     }

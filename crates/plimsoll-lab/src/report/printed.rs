@@ -20,13 +20,3 @@ pub const PRINTED_IDLE: [(u8, f64); 6] = [
     (70, 0.30),
     (80, 0.20),
 ];
-/// CPU time of a task, and its rate under a cap of 90 and of 9 % (the rate caps patches, 2006).
-pub const PRINTED_CAPS: [(&str, f64, f64); 7] = [
-    ("0.01", 0.66, 0.35),
-    ("0.05", 0.85, 0.42),
-    ("0.1", 0.91, 0.43),
-    ("0.5", 0.90, 0.27),
-    ("1", 0.90, 0.18),
-    ("5", 0.90, 0.10),
-    ("10", 0.89, 0.09),
-];

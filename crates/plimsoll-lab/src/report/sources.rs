@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::printed::{PRINTED_CAPS, PRINTED_IDLE, PRINTED_LATENCY};
+use super::printed::{PRINTED_IDLE, PRINTED_LATENCY};
 use super::table::{Table, micros, number, percent, times};
 use crate::cell::{Cell, Kernel};
 use crate::cpus::Cpus;
@@ -20,8 +20,6 @@ pub fn tables(results: &Results) -> String {
         shares(results),
         latency(results),
         burst(results),
-        caps(results),
-        storm(results),
     ];
     let text = parts.concat();
     if text.is_empty() {
@@ -267,84 +265,6 @@ fn burst(results: &Results) -> String {
          once, half of one on average. The source's requests need microseconds and come to 5 of 6 CPUs, so \
          its figures are wake-up latencies and ours hold the service time of a burst; the promise to compare \
          is that burst takes p99 back to that without a quota.",
-        &table,
-    )
-}
-
-fn caps(results: &Results) -> String {
-    let mut text = String::new();
-    for kernel in KERNELS {
-        for policy in ENFORCERS {
-            let cell = Cell::new(kernel, Cpus::ONE, policy, Workload::Caps);
-            let mut table = Table::new(&["task needs", "cap 90 %", "source", "cap 9 %", "source"]);
-            for (need, at_90, at_9) in PRINTED_CAPS {
-                let of = |cap: u32| results.figure(&cell, &format!("cap_{cap}_need_{need}_s"));
-                if of(90).is_some() {
-                    table.row(vec![
-                        format!("{need} s"),
-                        percent(of(90), 2),
-                        percent(Some(at_90), 0),
-                        percent(of(9), 2),
-                        percent(Some(at_9), 0),
-                    ]);
-                }
-            }
-            if !table.is_empty() {
-                let _ = write!(text, "`{cell}`:\n\n{}\n", table.to_markdown());
-            }
-        }
-    }
-    if text.is_empty() {
-        return text;
-    }
-    format!(
-        "## Rate caps: what a task achieves\n\nA single task that needs so much CPU time, under a hard cap. \
-         Those of 9 % run at the same time, each under its own. Source: the figures of 2006.\n\n{text}"
-    )
-}
-
-fn storm(results: &Results) -> String {
-    let mut table = Table::new(&[
-        "enforcer",
-        "cap",
-        "elapsed",
-        "CPU time",
-        "CPU ÷ cap",
-        "source",
-        "cell",
-    ]);
-    for kernel in KERNELS {
-        for policy in ENFORCERS {
-            let cell = Cell::new(kernel, Cpus::ONE, policy, Workload::Storm);
-            for (name, words, cap, printed) in [
-                ("uncapped", "none", 1.0, "1.9 s"),
-                ("tree_cap_90", "90 %, the tree", 0.9, "-"),
-                ("tree_cap_10", "10 %, the tree", 0.1, "-"),
-                ("task_cap_90", "90 %, each task", 1.0, "86 s"),
-            ] {
-                let elapsed = results.figure(&cell, &format!("{name}_seconds"));
-                let cpu = results.figure(&cell, &format!("{name}_cpu_seconds"));
-                if elapsed.is_none() {
-                    continue;
-                }
-                let seconds = |value: Option<f64>| format!("{} s", number(value, 2));
-                table.row(vec![
-                    policy.words().replace("Plimsoll, ", ""),
-                    words.to_owned(),
-                    seconds(elapsed),
-                    seconds(cpu),
-                    seconds(cpu.map(|cpu| cpu / cap)),
-                    printed.to_owned(),
-                    format!("`{cell}`"),
-                ]);
-            }
-        }
-    }
-    section(
-        "Rate caps: many short processes",
-        "2,000 processes that need 1.9 s of CPU together, as the source's clean-up of a source tree does; \
-         that took 211 s under a cap of 10 % of each task. On the scheduler a tree under a cap of 10 % takes \
-         longer than CPU time ÷ cap: it leaves a part of its allowance unused while processes start and end.",
         &table,
     )
 }
