@@ -34,19 +34,15 @@ pub enum Policy {
     LavdBandwidth,
     /// Another scheduler of the registry; batch work at nice 19.
     Bpfland,
-    Cosmos,
-    Flash,
     /// The kernel's fair class, no scheduler loaded.
     Fair,
     /// In no group, on the BPF scheduler.
     Unmanaged,
     /// In a batch group on the BPF scheduler.
     Managed,
-    /// In a batch group with a quota that does not bind.
-    ManagedQuota,
 }
 
-const NAMES: [(Policy, &str); 24] = [
+const NAMES: [(Policy, &str); 21] = [
     (Policy::Alone, "alone"),
     (Policy::Equal, "equal"),
     (Policy::RealTime, "real-time"),
@@ -65,12 +61,9 @@ const NAMES: [(Policy, &str); 24] = [
     (Policy::Lavd, "lavd"),
     (Policy::LavdBandwidth, "lavd-bw"),
     (Policy::Bpfland, "bpfland"),
-    (Policy::Cosmos, "cosmos"),
-    (Policy::Flash, "flash"),
     (Policy::Fair, "fair"),
     (Policy::Unmanaged, "unmanaged"),
     (Policy::Managed, "managed"),
-    (Policy::ManagedQuota, "managed-quota"),
 ];
 named!(Policy, "policy", NAMES);
 
@@ -81,8 +74,6 @@ impl Policy {
         match self {
             Self::Lavd | Self::LavdBandwidth => Some("scx_lavd"),
             Self::Bpfland => Some("scx_bpfland"),
-            Self::Cosmos => Some("scx_cosmos"),
-            Self::Flash => Some("scx_flash"),
             _ => None,
         }
     }
@@ -96,10 +87,7 @@ impl Policy {
     /// Whether the policy is one of a benchmark of switches.
     #[must_use]
     pub fn is_of_switches(self) -> bool {
-        matches!(
-            self,
-            Self::Fair | Self::Unmanaged | Self::Managed | Self::ManagedQuota
-        ) || self.is_of_both()
+        matches!(self, Self::Fair | Self::Unmanaged | Self::Managed) || self.is_of_both()
     }
 
     /// Whether the policy is one of batch work beside a service.
@@ -139,12 +127,9 @@ impl Policy {
             Self::Lavd => "scx_lavd, nice 19",
             Self::LavdBandwidth => "scx_lavd, `cpu.max` 70 %",
             Self::Bpfland => "scx_bpfland, nice 19",
-            Self::Cosmos => "scx_cosmos, nice 19",
-            Self::Flash => "scx_flash, nice 19",
             Self::Fair => "fair class",
             Self::Unmanaged => "in no group, sched_ext",
             Self::Managed => "batch group, sched_ext",
-            Self::ManagedQuota => "batch group with a quota, sched_ext",
         }
     }
 }

@@ -86,7 +86,7 @@ impl Workload {
         let needs = |what: &str| Err(format!("{self} is measured {what}"));
         match self {
             Self::Pipe | Self::Hackbench if !policy.is_of_switches() => {
-                needs("under fair, stock, tuned, unmanaged, managed, managed-quota or lavd")
+                needs("under fair, stock, tuned, unmanaged, managed or lavd")
             }
             Self::Pipe | Self::Hackbench if cpus != Cpus::ONE => {
                 needs("on one CPU, where a nanosecond is an instruction")

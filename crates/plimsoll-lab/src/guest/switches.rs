@@ -24,8 +24,6 @@ const ROUND_TRIPS: u32 = 20_000;
 const WARM_UP: u32 = 2_000;
 /// Messages of each sender.
 const LOOPS: u32 = 100;
-/// Quota above one CPU, which is enforced but never throttles.
-const QUOTA: &str = "--quota 400ms/100ms";
 
 /// Measures `pipe` or `hackbench` under a scheduler.
 pub fn measure(cell: &Cell) -> Result<Figures> {
@@ -46,7 +44,7 @@ pub fn measure(cell: &Cell) -> Result<Figures> {
 /// guard of the fair class.
 fn load_ours(policy: Policy) -> Result<Option<Child>> {
     Ok(match policy {
-        Policy::Unmanaged | Policy::Managed | Policy::ManagedQuota => Some(batch::load_ours()?),
+        Policy::Unmanaged | Policy::Managed => Some(batch::load_ours()?),
         Policy::Stock(_) | Policy::Tuned => Some(batch::guard(policy)?),
         _ => None,
     })
@@ -56,9 +54,6 @@ fn load_ours(policy: Policy) -> Result<Option<Child>> {
 fn benchmark(cell: &Cell) -> Vec<String> {
     let group = match cell.policy {
         Policy::Managed => format!("{PLIMSOLL} run --enforcer sched-ext --class batch -- "),
-        Policy::ManagedQuota => {
-            format!("{PLIMSOLL} run --enforcer sched-ext --class batch {QUOTA} -- ")
-        }
         _ => String::new(),
     };
     let command = match cell.workload {

@@ -207,7 +207,7 @@ fn switches(results: &Results) -> String {
 /// Cost of the scheduler's callbacks for each switch of the pipe.
 fn callbacks(results: &Results) -> String {
     let cell = |policy| Cell::new(Kernel::V7, Cpus::ONE, policy, Workload::Pipe);
-    let columns = [Policy::Unmanaged, Policy::Managed, Policy::ManagedQuota];
+    let columns = [Policy::Unmanaged, Policy::Managed];
     let outcomes = columns.map(|policy| results.of(&cell(policy)));
     let known = outcomes
         .iter()
