@@ -9,13 +9,13 @@ use std::path::Path;
 
 use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, Program, libbpf_sys};
 
-use crate::Error;
 use crate::bpf_intf::{
     plimsoll_change, plimsoll_cpu, plimsoll_decisions, plimsoll_group, plimsoll_group_cpu,
     plimsoll_machine, plimsoll_machine_change, plimsoll_task_rate, plimsoll_trace,
 };
 use crate::shared::SharedData;
 use crate::skel::BpfSkel;
+use crate::{Error, ExitReport};
 
 /// Mount point of the BPF file system.
 pub(crate) const BPFFS: &str = "/sys/fs/bpf";
@@ -61,7 +61,7 @@ pub(crate) fn value_of<T: Plain>(bytes: &[u8]) -> Option<T> {
     (bytes.len() >= size_of::<T>()).then(|| unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }
 
-/// The maps and programs of the scheduler that was loaded last.
+/// The maps and programs of a scheduler, which may have been thrown out.
 #[derive(Debug)]
 pub(crate) struct Objects {
     groups: MapHandle,
@@ -70,6 +70,7 @@ pub(crate) struct Objects {
     machine: MapHandle,
     decisions: MapHandle,
     group_of_cgroup: MapHandle,
+    dump: MapHandle,
     /// Lines of the trace, for one reader at a time.
     pub trace: MapHandle,
     apply: OwnedFd,
@@ -121,7 +122,7 @@ fn failed(name: &str) -> impl FnOnce(libbpf_rs::Error) -> Error {
     move |source| Error::Pin { path, source }
 }
 
-pub(crate) fn open_map(name: &str) -> Result<MapHandle, Error> {
+fn open_map(name: &str) -> Result<MapHandle, Error> {
     MapHandle::from_pinned_path(Path::new(PIN_FOLDER).join(name)).map_err(failed(name))
 }
 
@@ -154,11 +155,6 @@ pub(crate) fn remove_link(folder: &Path) {
     }
 }
 
-/// The kernel's id of the map of groups that is pinned now.
-pub(crate) fn pinned_id() -> Option<u32> {
-    Some(open_map("groups").ok()?.info().ok()?.info.id)
-}
-
 impl Objects {
     /// Opens the pinned maps and programs.
     ///
@@ -176,12 +172,22 @@ impl Objects {
             machine: open_map_of::<plimsoll_machine>("machine")?,
             decisions: open_map_of::<plimsoll_decisions>("decisions")?,
             group_of_cgroup: open_map("group_of_cgroup")?,
+            dump: open_map("data_uei_dump")?,
             trace: open_map("trace")?,
             apply: open_program("plimsoll_apply")?,
             set_machine: open_program("plimsoll_set_machine")?,
             task_rate: open_program("plimsoll_task_rate")?,
             shared: SharedData::map(&open_map("data")?)?,
         })
+    }
+
+    /// Exit report, if the kernel has thrown the scheduler out; `None` while it runs. Cheap while
+    /// it runs.
+    pub fn exited(&self) -> Option<ExitReport> {
+        let report = self.shared.exited()?;
+        let dump = self.dump.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
+        // A report without a dump is better than none.
+        Some(report.with_dump(&dump.ok().flatten().unwrap_or_default()))
     }
 
     /// A group; `None` beyond the last slot.

@@ -1,12 +1,13 @@
-//! Status of the scheduler, as published by its owner for other processes.
+//! Status of the scheduler, which its owner also publishes for other processes.
 
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use plimsoll_engine::runtime::{RuntimeFolder, write_atomically};
 use plimsoll_engine::sample::SchedulerSample;
 use serde::{Deserialize, Serialize};
 
-use crate::kernel;
+use crate::objects::Objects;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -68,26 +69,8 @@ impl Status {
         serde_json::from_slice(&std::fs::read(file(runtime)).ok()?).ok()
     }
 
-    /// Returns the present status: down if none is published, or if the scheduler that is published
-    /// as running is not in the kernel. Costs two small reads.
-    pub(crate) fn now(runtime: &RuntimeFolder) -> Self {
-        let unknown = Self {
-            activity: Activity::Down,
-            ..Self::default()
-        };
-        let published = Self::published(runtime).unwrap_or(unknown);
-        published.seen_with(kernel::is_loaded())
-    }
-
-    fn seen_with(mut self, is_loaded: bool) -> Self {
-        if self.activity == Activity::Running && !is_loaded {
-            self.activity = Activity::Down;
-        }
-        self
-    }
-
     /// The status as part of a group's statistics.
-    pub(crate) fn sample(self) -> SchedulerSample {
+    pub(crate) fn sample(&self) -> SchedulerSample {
         let is_running = self.activity == Activity::Running;
         let state = match self.activity {
             Activity::Loading => "loading",
@@ -99,9 +82,26 @@ impl Status {
             owner_pid: self.owner_pid,
             nr_reloads: self.nr_reloads,
             loss: (!is_running).then(|| LOSS.into()),
-            last_exit: self.last_exit,
-            dump: self.dump,
+            last_exit: self.last_exit.clone(),
+            dump: self.dump.clone(),
         }
+    }
+}
+
+/// Messages of the supervisor to the enforcer: the status, and the scheduler itself.
+#[derive(Debug, Default)]
+pub(crate) struct Supervised {
+    pub status: Status,
+    /// The scheduler, while it runs.
+    pub running: Option<Arc<Objects>>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SharedStatus(Arc<Mutex<Supervised>>);
+
+impl SharedStatus {
+    pub fn lock(&self) -> MutexGuard<'_, Supervised> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -111,16 +111,18 @@ mod tests {
 
     #[test]
     fn without_a_scheduler_the_status_says_which_limits_do_not_hold() {
-        let running = Status {
-            activity: Activity::Running,
-            ..Status::default()
+        let sample_of = |activity| {
+            let status = Status {
+                activity,
+                ..Status::default()
+            };
+            status.sample()
         };
-        assert_eq!(running.clone().seen_with(true).sample().loss, None);
-        // Its owner was killed: what it published is still there.
-        let sample = running.seen_with(false).sample();
-        assert_eq!(sample.state, "down");
-        assert!(sample.loss.unwrap().contains("no limit holds"));
-        let unowned = Status::now(&RuntimeFolder::at("/nonexistent"));
-        assert!(unowned.sample().loss.unwrap().contains("in the background"));
+        assert_eq!(sample_of(Activity::Running).loss, None);
+        let down = sample_of(Activity::Down);
+        assert_eq!(down.state, "down");
+        assert!(down.loss.unwrap().contains("no limit holds"));
+        let loading = sample_of(Activity::Loading);
+        assert!(loading.loss.unwrap().contains("in the background"));
     }
 }

@@ -10,12 +10,11 @@ use plimsoll_engine::knobs::Class;
 use super::SchedExtEnforcer;
 use super::handover::register;
 use crate::Error;
-use crate::host::Host;
 use crate::machine;
-use crate::objects::{self, Objects};
+use crate::objects::Objects;
 use crate::sample::{Counts, MachineUse};
 use crate::slots::Registrar;
-use crate::status::{Activity, Status};
+use crate::status::{Status, Supervised};
 use crate::supervisor::{SchedulerJournal, Supervisor};
 
 /// Interval of attempts to get a slot for groups that have none.
@@ -27,41 +26,20 @@ impl SchedExtEnforcer {
             Some(left) => SchedulerJournal::go_on(left, &self.context),
             None => SchedulerJournal::begin(&self.context)?,
         };
+        // Continues the status of an earlier owner, whose scheduler may be adopted.
+        *self.context.status.lock() = Supervised {
+            status: Status::published(&self.context.runtime).unwrap_or_default(),
+            running: None,
+        };
         let journal = self.link.journal.insert(journal);
         let (supervisor, first_load) = Supervisor::start(&self.context, journal, false)?;
         // The thread ends before its answer only if it panics.
         let gone = |_| Error::NotReady("the scheduler's thread has failed".into());
-        first_load.recv().map_err(gone)??;
+        let running = first_load.recv().map_err(gone)??;
         self.link.supervisor = Some(supervisor);
-        if self.open_scheduler()? {
-            return Ok(());
-        }
-        let status = Status::published(&self.context.runtime);
-        let why = status.and_then(|status| status.last_exit);
-        Err(Error::NotReady(format!(
-            "the scheduler is not loaded ({})",
-            why.as_deref()
-                .unwrap_or("the kernel has thrown it out at once")
-        )))
-    }
-
-    /// Opens the scheduler that the supervisor has published as running. False: there is none.
-    fn open_scheduler(&mut self) -> std::result::Result<bool, Error> {
-        let runtime = &self.context.runtime;
-        let Some(status) = Status::published(runtime) else {
-            return Ok(false);
-        };
-        if status.activity != Activity::Running || objects::pinned_id() != Some(status.groups_id) {
-            return Ok(false);
-        }
-        if !Host::serves(runtime) {
-            // The kernel has just thrown it out.
-            return Ok(false);
-        }
-        self.link.objects = Some(Arc::new(Objects::open()?));
-        (self.policy.is_stale, self.policy.slice_is_stale) = (true, true);
-        self.follow_machine()?;
-        Ok(true)
+        let exited = running.exited();
+        self.follow(running)?;
+        exited.map_or(Ok(()), |report| Err(Error::ThrownOut(Box::new(report))))
     }
 
     /// Brings the machine's policy in the scheduler up to date, if there are a scheduler and a
@@ -152,18 +130,19 @@ impl SchedExtEnforcer {
     }
 
     /// Follows the supervisor to a scheduler that it has reloaded, if it has.
-    pub(super) fn follow_reload(&mut self) -> Result<()> {
+    pub(super) fn follow_reload(&mut self) -> std::result::Result<(), Error> {
         let known = self.link.objects.as_ref().map(|objects| objects.id);
-        match objects::pinned_id() {
-            Some(pinned) if self.link.journal.is_some() && known != Some(pinned) => self.follow(),
-            _ => Ok(()),
+        let running = self.context.status.lock().running.clone();
+        match running.filter(|running| known != Some(running.id)) {
+            Some(running) => self.follow(running),
+            None => Ok(()),
         }
     }
 
-    /// Follows a reload: the groups have to be registered again. The counters of the old scheduler
+    /// Follows a load: the groups have to be registered again. The counters of the old scheduler
     /// can still be read.
-    fn follow(&mut self) -> Result<()> {
-        if let Some(old) = self.link.objects.take() {
+    fn follow(&mut self, running: Arc<Objects>) -> std::result::Result<(), Error> {
+        if let Some(old) = self.link.objects.replace(running) {
             for scheduled in self.scheduled.values_mut() {
                 scheduled.waits = false;
                 if let Some(slot) = scheduled.slot.take() {
@@ -172,16 +151,15 @@ impl SchedExtEnforcer {
                 }
             }
         }
-        if self.open_scheduler()? {
-            self.samples.machine = MachineUse::default();
-        }
-        Ok(())
+        self.samples.machine = MachineUse::default();
+        (self.policy.is_stale, self.policy.slice_is_stale) = (true, true);
+        self.follow_machine()
     }
 
     /// Reports whether limits of normal groups hold, which depend on the scheduler
     /// alone. Batch groups stay in the background without it.
     fn report_whether_limits_hold(&mut self) {
-        let hold = Status::now(&self.context.runtime).activity == Activity::Running;
+        let hold = self.context.status.lock().running.is_some();
         if std::mem::replace(&mut self.looks.limits_hold, hold) == hold {
             return;
         }

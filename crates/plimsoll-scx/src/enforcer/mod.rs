@@ -30,7 +30,7 @@ use plimsoll_engine::undo::UndoReport;
 use crate::machine::SharedMachine;
 use crate::objects::Objects;
 use crate::sample::{MachineUse, task_rates};
-use crate::status::Status;
+use crate::status::SharedStatus;
 use crate::supervisor::{self, Context, Messages, SchedulerJournal, SharedGroups, Supervisor};
 use handover::{ScheduledGroups, hand_over_made};
 use recent::Recent;
@@ -95,7 +95,6 @@ struct Looks {
 struct Samples {
     machine: MachineUse,
     headroom: Recent<Option<HeadroomSample>>,
-    scheduler: Recent<SchedulerSample>,
 }
 
 /// The part of a group that the stock enforcer applies. The kernel accepts no weight for a cgroup
@@ -142,6 +141,7 @@ impl SchedExtEnforcer {
                 messages: Messages::default(),
                 groups: SharedGroups::default(),
                 machine: SharedMachine::default(),
+                status: SharedStatus::default(),
                 has_adopted: Arc::default(),
             },
             link: Link {
@@ -193,7 +193,7 @@ impl SchedExtEnforcer {
         self.link.objects = None;
         // Before the journal: the supervisor would load another scheduler.
         self.link.supervisor = None;
-        self.samples.scheduler = Recent::default();
+        self.context.status.lock().running = None;
         self.samples.headroom = Recent::default();
         self.link.journal.take()
     }
@@ -390,8 +390,7 @@ impl SchedExtEnforcer {
 
     fn scheduler(&self) -> Option<SchedulerSample> {
         self.link.journal.as_ref()?;
-        let now = || Status::now(&self.context.runtime).sample();
-        Some(self.samples.scheduler.get(now))
+        Some(self.context.status.lock().status.sample())
     }
 }
 

@@ -3,7 +3,6 @@
 
 mod journal;
 mod reserved;
-mod running;
 mod watch;
 
 use std::fs::{self, OpenOptions};
@@ -27,12 +26,11 @@ use crate::objects::{self, Objects, PIN_FOLDER};
 use crate::room::Room;
 use crate::skel::OpenBpfSkel;
 use crate::slots::Groups;
-use crate::status::{Activity, LOSS, Status};
+use crate::status::{Activity, LOSS, SharedStatus, Supervised};
 use crate::topology::CpuMap;
 use crate::{ExitReport, Kernel, Scheduler, machine, slots, status};
 pub(crate) use journal::{SchedulerJournal, is_left_behind, left_behind, undo_journal};
 use reserved::Reserved;
-use running::Running;
 use watch::Watch;
 
 /// Interval at which the supervisor checks whether it should end while no scheduler is loaded.
@@ -78,6 +76,7 @@ pub(crate) struct Context {
     pub messages: Messages,
     pub groups: SharedGroups,
     pub machine: SharedMachine,
+    pub status: SharedStatus,
     /// All groups of an earlier owner were adopted: slots of other groups are free.
     pub has_adopted: Arc<AtomicBool>,
 }
@@ -90,7 +89,7 @@ pub(crate) struct Supervisor {
 }
 
 /// Result of the first load or adoption of the scheduler.
-pub(crate) type FirstLoad = Receiver<Result<(), Error>>;
+pub(crate) type FirstLoad = Receiver<Result<Arc<Objects>, Error>>;
 
 impl Supervisor {
     /// Starts to supervise the scheduler. Unless `keep_trying`, a failure of the first load ends
@@ -107,11 +106,6 @@ impl Supervisor {
             journal,
             context: context.clone(),
             stop: Arc::clone(&stop),
-            status: Status {
-                owner_pid: std::process::id(),
-                // Continues the status of the supervisor before, if any.
-                ..Status::published(&context.runtime).unwrap_or_default()
-            },
         };
         let thread = thread::spawn(move || {
             // SAFETY: takes integers only; id 0 is the calling thread. A failure is ignored,
@@ -146,7 +140,6 @@ struct Supervision {
     journal: Journal,
     context: Context,
     stop: Arc<AtomicBool>,
-    status: Status,
 }
 
 impl Supervision {
@@ -155,7 +148,7 @@ impl Supervision {
     }
 
     /// Loads and watches the scheduler, and reloads it after each exit.
-    fn serve(&mut self, first_load: &Sender<Result<(), Error>>, keep_trying: bool) {
+    fn serve(&mut self, first_load: &Sender<Result<Arc<Objects>, Error>>, keep_trying: bool) {
         let mut backoff = Backoff::new();
         let mut is_first = !keep_trying;
         while !self.is_over() {
@@ -163,7 +156,7 @@ impl Supervision {
                 Ok(running) => {
                     is_first = false;
                     // The receiver may be gone.
-                    let _ = first_load.send(Ok(()));
+                    let _ = first_load.send(Ok(Arc::clone(&running)));
                     let started = Instant::now();
                     self.watch(&running);
                     Some(started)
@@ -185,12 +178,15 @@ impl Supervision {
     }
 
     /// Adopts the scheduler that an earlier owner of the same build has left, or loads one.
-    fn adopt_or_load(&mut self) -> Result<Running, Error> {
-        match Running::left(self.status.build.as_deref()) {
-            Some(running) => {
-                self.status.groups_id = running.objects.id;
-                self.publish(Activity::Running);
-                Ok(running)
+    fn adopt_or_load(&mut self) -> Result<Arc<Objects>, Error> {
+        let build = self.context.status.lock().status.build.clone();
+        match left_by_owner(build.as_deref()) {
+            Some(left) => {
+                self.publish(Activity::Running, |supervised| {
+                    supervised.status.groups_id = left.id;
+                    supervised.running = Some(Arc::clone(&left));
+                });
+                Ok(left)
             }
             None => {
                 objects::remove_link(Path::new(PIN_FOLDER));
@@ -199,28 +195,36 @@ impl Supervision {
         }
     }
 
-    fn publish(&mut self, activity: Activity) {
-        self.status.activity = activity;
-        self.status.publish(&self.context.runtime);
+    /// Changes the status, and tells it to the enforcer and to other processes.
+    fn publish(&self, activity: Activity, change: impl FnOnce(&mut Supervised)) {
+        let mut supervised = self.context.status.lock();
+        supervised.running = None;
+        change(&mut supervised);
+        supervised.status.owner_pid = std::process::id();
+        supervised.status.activity = activity;
+        supervised.status.publish(&self.context.runtime);
     }
 
     /// Reports a failure to load, once if it repeats.
-    fn report_failure(&mut self, error: &Error) {
+    fn report_failure(&self, error: &Error) {
         let reason = error.to_string();
-        if self.status.last_exit.as_ref() != Some(&reason) {
+        let mut before = None;
+        self.publish(Activity::Down, |supervised| {
+            before = supervised.status.last_exit.replace(reason.clone());
+        });
+        if before.as_ref() != Some(&reason) {
             self.context.messages.report(format!(
                 "the scheduler cannot be loaded: {reason}; loading is retried, until then {LOSS}"
             ));
         }
-        self.status.last_exit = Some(reason);
-        self.publish(Activity::Down);
     }
 
-    fn load(&mut self) -> Result<Running, Error> {
+    fn load(&mut self) -> Result<Arc<Objects>, Error> {
         let begun = Instant::now();
         let cpus = CpuMap::of_this_host()?;
-        if self.status.groups_id == 0 {
-            self.publish(Activity::Loading);
+        let is_reload = self.context.status.lock().status.groups_id != 0;
+        if !is_reload {
+            self.publish(Activity::Loading, |_| ());
         }
         let kernel = Kernel::host();
         kernel.wait_until_free()?;
@@ -231,34 +235,33 @@ impl Supervision {
         // A scheduler without supervision must not stay.
         let running = running.inspect_err(|_| objects::remove_link(Path::new(PIN_FOLDER)))?;
         drop(reserved);
-        self.status.dropped_ops = scheduler
-            .dropped_ops()
-            .iter()
-            .map(|op| (*op).to_owned())
-            .collect();
-        if self.status.groups_id != 0 {
-            self.status.nr_reloads += 1;
-        }
-        self.status.groups_id = running.objects.id;
-        self.status.build = Some(BUILD.into());
-        self.status.load_usec = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-        self.publish(Activity::Running);
+        let dropped_ops = scheduler.dropped_ops().iter();
+        let dropped_ops = dropped_ops.map(|op| (*op).to_owned()).collect();
+        self.publish(Activity::Running, |supervised| {
+            let status = &mut supervised.status;
+            status.dropped_ops = dropped_ops;
+            status.nr_reloads += u64::from(is_reload);
+            status.groups_id = running.id;
+            status.build = Some(BUILD.into());
+            status.load_usec = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+            supervised.running = Some(Arc::clone(&running));
+        });
         Ok(running)
     }
 
     /// Attaches the scheduler with all groups, and pins it, so that it outlives this process.
-    fn bring_in(&mut self, scheduler: &mut Scheduler) -> Result<Running, Error> {
+    fn bring_in(&mut self, scheduler: &mut Scheduler) -> Result<Arc<Objects>, Error> {
         self.pin(scheduler)?;
+        let objects = Objects::open()?;
         // Before it is attached, so that no task is without its group.
-        self.register_known(&Objects::open()?);
+        self.register_known(&objects);
         scheduler.attach()?;
         // Last: a process that finds the scheduler's link finds the rest.
         scheduler.pin_links(Path::new(PIN_FOLDER))?;
-        let running = Running::open()?;
         let policy = self.context.machine.lock();
-        machine::set_demand(&running.objects, &policy.unwrap_or_default())?;
+        machine::set_demand(&objects, &policy.unwrap_or_default())?;
         drop(policy);
-        Ok(running)
+        Ok(Arc::new(objects))
     }
 
     fn register_known(&self, objects: &Objects) {
@@ -281,7 +284,7 @@ impl Supervision {
     }
 
     /// Watches the scheduler until it is thrown out, or the owner ends.
-    fn watch(&mut self, running: &Running) {
+    fn watch(&self, running: &Objects) {
         let watch = Watch::new(&self.context, running);
         let exit = watch.run(&self.stop);
         if let Some(report) = exit {
@@ -291,7 +294,7 @@ impl Supervision {
         }
     }
 
-    fn report_exit(&mut self, report: &ExitReport) {
+    fn report_exit(&self, report: &ExitReport) {
         let dump = self.write_dump(report);
         let mut message = format!("the scheduler was thrown out: {report}");
         if let Some(path) = &dump {
@@ -299,9 +302,10 @@ impl Supervision {
         }
         message.push_str(&format!("; until it is loaded again {LOSS}"));
         self.context.messages.report(message);
-        self.status.last_exit = Some(report.to_string());
-        self.status.dump = dump;
-        self.publish(Activity::Down);
+        self.publish(Activity::Down, |supervised| {
+            supervised.status.last_exit = Some(report.to_string());
+            supervised.status.dump = dump;
+        });
     }
 
     fn write_dump(&self, report: &ExitReport) -> Option<PathBuf> {
@@ -315,6 +319,16 @@ impl Supervision {
         file.write_all(report.dump.as_bytes()).ok()?;
         Some(path)
     }
+}
+
+/// The scheduler that an earlier owner has left in the kernel. `None`: there is none, or it is of
+/// another `build`, or was thrown out.
+fn left_by_owner(build: Option<&str>) -> Option<Arc<Objects>> {
+    if build != Some(BUILD) || !Path::new(PIN_FOLDER).join(objects::LINK).exists() {
+        return None;
+    }
+    let left = Objects::open().ok()?;
+    left.exited().is_none().then(|| Arc::new(left))
 }
 
 /// Configures the scheduler for this machine before it is loaded.

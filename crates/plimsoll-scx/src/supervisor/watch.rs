@@ -5,7 +5,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::Context;
-use super::running::Running;
 use crate::objects::Objects;
 use crate::{ExitReport, slots};
 
@@ -20,17 +19,15 @@ const COLLECT_SLOTS: u32 = 64;
 /// Watch of one load of the scheduler.
 pub(super) struct Watch<'a> {
     context: &'a Context,
-    running: &'a Running,
     objects: &'a Objects,
     collected: Instant,
 }
 
 impl<'a> Watch<'a> {
-    pub fn new(context: &'a Context, running: &'a Running) -> Self {
+    pub fn new(context: &'a Context, objects: &'a Objects) -> Self {
         Self {
             context,
-            running,
-            objects: &running.objects,
+            objects,
             collected: Instant::now(),
         }
     }
@@ -39,7 +36,7 @@ impl<'a> Watch<'a> {
     pub fn run(mut self, stop: &AtomicBool) -> Option<ExitReport> {
         while !stop.load(Ordering::Relaxed) {
             thread::sleep(POLL);
-            if let Some(report) = self.running.exited() {
+            if let Some(report) = self.objects.exited() {
                 return Some(report);
             }
             self.collect(Instant::now());
