@@ -8,12 +8,8 @@ use plimsoll_engine::machine_policy::MachinePolicy;
 use plimsoll_policy::headroom;
 
 use crate::Error;
-use crate::bpf_intf::{
-    plim_headroom_params, plimsoll_change, plimsoll_group_flags_PLIMSOLL_USED as USED,
-    plimsoll_machine_change,
-};
+use crate::bpf_intf::{plim_headroom_params, plimsoll_machine_change};
 use crate::objects::Objects;
-use crate::slots::Groups;
 
 /// Largest credit of each CPU: the scheduler updates it every millisecond, and the credit earned
 /// while an update is late must not be lost.
@@ -87,8 +83,9 @@ impl SharedMachine {
     }
 }
 
-/// The settings of the scheduler for a demand.
-fn change_for(demand: &Demand, nr_cpus: u32) -> plimsoll_machine_change {
+/// The settings of the scheduler for a policy.
+fn change_for(policy: &MachinePolicy, nr_cpus: u32) -> plimsoll_machine_change {
+    let demand = &policy.demand;
     let tolerance = demand.tolerance();
     let slices = ServerSlices::of(tolerance, nr_cpus);
     let (headroom_ppm, headroom_cpus) = match demand.in_force(nr_cpus) {
@@ -109,35 +106,13 @@ fn change_for(demand: &Demand, nr_cpus: u32) -> plimsoll_machine_change {
         server_slice_ns: slices.slice_ns,
         server_period_ns: slices.period_ns,
         server_alone_ns: slices.alone_ns,
-        bandwidth_slice_ns: 0,
+        bandwidth_slice_ns: policy.bandwidth_slice.unwrap_or_default().slice_ns,
     }
 }
 
-/// Sets the demand of headroom in the scheduler.
-pub(crate) fn set_demand(objects: &Objects, policy: &MachinePolicy) -> Result<(), Error> {
-    objects.set_machine(&mut change_for(&policy.demand, nr_cpus_online()))
-}
-
-/// Sets the whole policy: the demand, and the bandwidth slice of all present and future groups.
-pub(crate) fn set(
-    objects: &Objects,
-    _groups: &Groups,
-    policy: &MachinePolicy,
-) -> Result<(), Error> {
-    let mut change = change_for(&policy.demand, nr_cpus_online());
-    change.bandwidth_slice_ns = policy.bandwidth_slice.unwrap_or_default().slice_ns;
-    objects.set_machine(&mut change)?;
-    for slot in 0..objects.shared.nr_slots_used() {
-        let Some(group) = objects.group(slot).filter(|g| g.params.flags & USED != 0) else {
-            continue;
-        };
-        objects.apply(&mut plimsoll_change {
-            slot,
-            fresh: 0,
-            params: group.params,
-        })?;
-    }
-    Ok(())
+/// Sets the policy in the scheduler.
+pub(crate) fn set(objects: &Objects, policy: &MachinePolicy) -> Result<(), Error> {
+    objects.set_machine(&mut change_for(policy, nr_cpus_online()))
 }
 
 #[cfg(test)]
@@ -152,6 +127,14 @@ mod tests {
         knobs.collect::<Vec<Knobs>>().iter().collect()
     }
 
+    fn change_of(demand: Demand, nr_cpus: u32) -> plimsoll_machine_change {
+        let policy = MachinePolicy {
+            demand,
+            ..MachinePolicy::default()
+        };
+        change_for(&policy, nr_cpus)
+    }
+
     #[test]
     fn the_largest_headroom_and_the_smallest_tolerance_count() {
         let demand = demand(&[
@@ -160,7 +143,7 @@ mod tests {
             r#"{"class": "batch", "headroom": "1cpus", "tolerance": "5ms/100ms"}"#,
             r#"{"class": "batch"}"#,
         ]);
-        let change = change_for(&demand, 4);
+        let change = change_of(demand, 4);
         assert_eq!(change.headroom.headroom_ppm, 300_000);
         assert_eq!(change.headroom_cpus, 0);
         assert_eq!(change.headroom.tolerance_runtime_ns, 2_000_000);
@@ -174,7 +157,7 @@ mod tests {
             r#"{"class": "batch", "headroom": "25%"}"#,
             r#"{"class": "batch", "headroom": "1cpus"}"#,
         ]);
-        let change = change_for(&demand, 4);
+        let change = change_of(demand, 4);
         assert_eq!(change.headroom.headroom_ppm, 0);
         assert_eq!(change.headroom_cpus, 1);
     }
@@ -210,10 +193,9 @@ mod tests {
 
     #[test]
     fn each_cpu_has_its_part_of_the_tolerance_in_server_slices() {
-        let change = change_for(&demand(&[]), 2);
+        let change = change_of(demand(&[]), 2);
         assert_eq!(change.server_slice_ns, 100_000);
         assert_eq!(change.server_period_ns, 20_000_000);
-        // The machine's bandwidth slice is kept.
-        assert_eq!(change.bandwidth_slice_ns, 0);
+        assert_eq!(change.bandwidth_slice_ns, 5_000_000);
     }
 }

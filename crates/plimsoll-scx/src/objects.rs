@@ -10,8 +10,9 @@ use std::path::Path;
 use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, Program, libbpf_sys};
 
 use crate::bpf_intf::{
-    plimsoll_change, plimsoll_cpu, plimsoll_decisions, plimsoll_group, plimsoll_group_cpu,
-    plimsoll_machine, plimsoll_machine_change, plimsoll_task_rate, plimsoll_trace,
+    plimsoll_cpu, plimsoll_decisions, plimsoll_group, plimsoll_group_cpu,
+    plimsoll_limits_PLIMSOLL_GROUPS_MAX as GROUPS_MAX, plimsoll_machine, plimsoll_machine_change,
+    plimsoll_params, plimsoll_task_rate, plimsoll_trace,
 };
 use crate::shared::SharedData;
 use crate::skel::BpfSkel;
@@ -32,6 +33,9 @@ pub(crate) const PROBE_LINKS: [&str; 5] = [
     "link_of_futex_ends",
     "link_of_futex_begins",
 ];
+
+/// Most groups that the scheduler can have.
+pub(crate) const NR_SLOTS: u32 = GROUPS_MAX - 1;
 
 /// A type of the interface for which any bytes of its size are a valid value.
 ///
@@ -227,21 +231,22 @@ impl Objects {
         Some(u32::from_ne_bytes(bytes))
     }
 
-    pub fn set_slot(&self, cgroup_id: u64, slot: u32) -> Result<(), Error> {
-        let key = cgroup_id.to_ne_bytes();
-        let set = self
-            .group_of_cgroup
-            .update(&key, &slot.to_ne_bytes(), MapFlags::ANY);
-        set.map_err(|source| Error::change("register a cgroup", source))
+    /// The cgroups that have a group.
+    pub fn cgroup_ids(&self) -> Vec<u64> {
+        let keys = self.group_of_cgroup.keys();
+        keys.flat_map(|key| key.try_into().map(u64::from_ne_bytes))
+            .collect()
     }
 
-    pub fn forget_slot(&self, cgroup_id: u64) {
-        let _ = self.group_of_cgroup.delete(&cgroup_id.to_ne_bytes());
-    }
-
-    /// Creates, changes or frees a group.
-    pub fn apply(&self, change: &mut plimsoll_change) -> Result<(), Error> {
-        run_program(&self.apply, change).map_err(|source| Error::change("change a group", source))
+    /// Creates, changes or ends the group of a cgroup.
+    ///
+    /// # Errors
+    /// [`Error::TooManyGroups`] if it would be one too many.
+    pub fn apply(&self, mut params: plimsoll_params) -> Result<(), Error> {
+        run_program(&self.apply, &mut params).map_err(|source| match source.raw_os_error() {
+            Some(libc::ENOSPC) => Error::TooManyGroups(NR_SLOTS),
+            _ => Error::change("change a group", source),
+        })
     }
 
     pub fn set_machine(&self, change: &mut plimsoll_machine_change) -> Result<(), Error> {

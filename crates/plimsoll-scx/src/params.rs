@@ -29,9 +29,9 @@ pub(crate) fn params_of(knobs: &Knobs, cgroup_id: u64) -> plimsoll_params {
     }
 }
 
-/// The parameters of a slot that no group has.
-pub(crate) fn unused() -> plimsoll_params {
-    let mut params = params_of(&Knobs::default(), 0);
+/// The parameters of a cgroup that is to have no group.
+pub(crate) fn none(cgroup_id: u64) -> plimsoll_params {
+    let mut params = params_of(&Knobs::default(), cgroup_id);
     params.flags = 0;
     params
 }

@@ -51,9 +51,11 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Counters of a slot since it was assigned to its group.
-    pub fn of(objects: &Objects, slot: u32) -> Self {
-        let Some(group) = objects.group(slot) else {
+    /// Counters of a cgroup since the scheduler has had its group.
+    pub fn of(objects: &Objects, cgroup_id: u64) -> Self {
+        let slot = objects.slot_of(cgroup_id);
+        let found = slot.and_then(|slot| Some((slot, objects.group(slot)?)));
+        let Some((slot, group)) = found else {
             return Self::default();
         };
         let cpus = (0..objects.nr_cpu_ids).filter_map(|cpu| {

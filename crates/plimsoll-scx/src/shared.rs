@@ -67,21 +67,10 @@ impl SharedData {
         }
     }
 
-    /// Makes tasks look up their group again.
-    pub fn set_groups_changed(&self) {
-        self.variable(offset_of!(types::data, groups_changed))
-            .fetch_add(1, Ordering::Release);
-    }
-
     /// One more than the highest slot in use so far.
     pub fn nr_slots_used(&self) -> u32 {
         self.variable(offset_of!(types::data, nr_slots_used))
             .load(Ordering::Acquire)
-    }
-
-    pub fn use_slot(&self, slot: u32) {
-        self.variable(offset_of!(types::data, nr_slots_used))
-            .fetch_max(slot + 1, Ordering::AcqRel);
     }
 
     /// Has the bandwidth of the group in `slot` traced until the scheduler's clock shows

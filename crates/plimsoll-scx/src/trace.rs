@@ -18,9 +18,9 @@ use crate::bpf_intf::{
     plimsoll_trace_kind_PLIMSOLL_CHARGED as CHARGED,
     plimsoll_trace_kind_PLIMSOLL_REFILLED as REFILLED,
 };
+use crate::groups::cgroup_id;
 use crate::objects::{Objects, PIN_FOLDER, value_of};
 use crate::sample::monotonic_ns;
-use crate::slots::cgroup_id;
 
 /// Time for which the scheduler traces without a renewed request.
 const LEASE_NS: u64 = 1_000_000_000;

@@ -50,23 +50,49 @@ same_cap(const struct plimsoll_params *a, const struct plimsoll_params *b)
 	       (a->flags & PLIMSOLL_PER_TASK) == (b->flags & PLIMSOLL_PER_TASK);
 }
 
-/* Creates, changes or frees a group. */
-SEC("syscall")
-int plimsoll_apply(struct plimsoll_change *change)
+/* The lowest free slot for a group; 0: there is none. */
+static __noinline u32 group_free_slot(void)
 {
-	u64 now = bpf_ktime_get_ns();
 	struct plimsoll_group *group;
-	struct plimsoll_params params = change->params;
-	u32 slot = change->slot, fresh = change->fresh, was;
-	u64 cgroup_was;
+	u32 slot;
 
+	bpf_for (slot, PLIMSOLL_SLOT_DEFAULT + 1, PLIMSOLL_GROUPS_MAX) {
+		group = group_at(slot);
+		if (group && !(group->params.flags & PLIMSOLL_USED))
+			return slot;
+	}
+	return 0;
+}
+
+/*
+ * Creates, changes or ends the group of a cgroup. User space calls it with its lock held: a
+ * slot has one writer of whose it is.
+ */
+SEC("syscall")
+int plimsoll_apply(struct plimsoll_params *wanted)
+{
+	struct plimsoll_params params = *wanted;
+	u64 now = bpf_ktime_get_ns(), id = params.cgroup_id;
+	u32 *known = bpf_map_lookup_elem(&group_of_cgroup, &id);
+	u32 slot = known ? *known : PLIMSOLL_SLOT_DEFAULT, was;
+	bool fresh = !known, ends = !(params.flags & PLIMSOLL_USED);
+	struct plimsoll_group *group;
+
+	if (ends && bpf_map_delete_elem(&group_of_cgroup, &id))
+		return 0;
+	if (fresh) {
+		slot = group_free_slot();
+		if (!slot || bpf_map_update_elem(&group_of_cgroup, &id, &slot, BPF_ANY))
+			return -ENOSPC;
+		if (slot >= nr_slots_used)
+			WRITE_ONCE(nr_slots_used, slot + 1);
+	}
 	group = group_at(slot);
 	if (!group)
 		return -EINVAL;
 	params.bandwidth.slice_ns = READ_ONCE(bandwidth_slice_ns);
 	params.parent = fresh ? PLIMSOLL_SLOT_NONE : group->params.parent;
 	was = group->params.flags;
-	cgroup_was = group->params.cgroup_id;
 	if (fresh)
 		group_forget_cpus(slot);
 	/* Before the limit holds, so that no CPU overlooks it. */
@@ -88,38 +114,46 @@ int plimsoll_apply(struct plimsoll_change *change)
 	else
 		group->background = 0;
 	bpf_spin_unlock(&group->lock);
-	if (!fresh && was & PLIMSOLL_QUOTA && !(params.flags & PLIMSOLL_QUOTA))
+	if (was & PLIMSOLL_QUOTA && !(params.flags & PLIMSOLL_QUOTA))
 		bandwidth_end(slot, now);
-	if (cgroup_was != params.cgroup_id)
-		record_follows_group(cgroup_was, 0, 0, false);
-	record_follows_group(params.cgroup_id, slot, params.weight,
-			     !!(params.flags & PLIMSOLL_BATCH));
-	if (cgroup_was != params.cgroup_id)
+	record_follows_group(id, ends ? 0 : slot, params.weight, !!(params.flags & PLIMSOLL_BATCH));
+	if (fresh || ends)
 		chains_follow();
-	/* Also of a slot that user space has not counted yet. */
-	chain_follow(slot);
+	else
+		chain_follow(slot);
+	__sync_fetch_and_add(&groups_changed, 1);
 	/* Wakes waiting CPUs and tasks: a limit may have changed. */
 	group_timer_at(slot, now + 1);
 	return 0;
 }
 
-/* Sets the bandwidth slice of cpu.max; user space applies groups anew. */
-static __noinline void limits_have_slice(u64 slice_ns, u64 now)
+/* Sets the bandwidth slice of a group or a cpu.max. */
+__noinline int slot_has_slice(u32 slot, u64 slice_ns, u64 now)
 {
+	struct plimsoll_group *group = group_at(slot);
 	struct plim_bandwidth_params params;
-	struct plimsoll_group *group;
+
+	if (!group)
+		return 0;
+	bpf_spin_lock(&group->lock);
+	group->params.bandwidth.slice_ns = slice_ns;
+	params = group->params.bandwidth;
+	if (group->params.flags & PLIMSOLL_QUOTA)
+		plim_bandwidth_set(&group->pool, &params, true, now);
+	bpf_spin_unlock(&group->lock);
+	return 0;
+}
+
+static __noinline void slots_have_slice(u64 slice_ns, u64 now)
+{
 	u32 slot;
 
+	WRITE_ONCE(bandwidth_slice_ns, slice_ns);
+	bpf_for (slot, PLIMSOLL_SLOT_DEFAULT + 1, nr_slots_used) {
+		slot_has_slice(slot, slice_ns, now);
+	}
 	bpf_for (slot, PLIMSOLL_GROUPS_MAX, READ_ONCE(nr_limits_used)) {
-		group = group_at(slot);
-		if (!group)
-			break;
-		bpf_spin_lock(&group->lock);
-		group->params.bandwidth.slice_ns = slice_ns;
-		params = group->params.bandwidth;
-		if (group->params.flags & PLIMSOLL_QUOTA)
-			plim_bandwidth_set(&group->pool, &params, true, now);
-		bpf_spin_unlock(&group->lock);
+		slot_has_slice(slot, slice_ns, now);
 	}
 }
 
@@ -135,10 +169,8 @@ int plimsoll_set_machine(struct plimsoll_machine_change *change)
 
 	if (!value || !m)
 		return -EINVAL;
-	if (change->bandwidth_slice_ns) {
-		WRITE_ONCE(bandwidth_slice_ns, change->bandwidth_slice_ns);
-		limits_have_slice(change->bandwidth_slice_ns, now);
-	}
+	if (change->bandwidth_slice_ns != bandwidth_slice_ns)
+		slots_have_slice(change->bandwidth_slice_ns, now);
 	server_slice_ns = change->server_slice_ns;
 	server_period_ns = change->server_period_ns;
 	server_alone_ns = change->server_alone_ns;

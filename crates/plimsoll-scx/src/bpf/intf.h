@@ -4,7 +4,7 @@
  * the arguments of the programs that user space runs.
  *
  * Maps are written by the scheduler. User space reads them, and requests changes
- * through struct plimsoll_change.
+ * through programs.
  */
 #ifndef PLIMSOLL_INTF_H
 #define PLIMSOLL_INTF_H
@@ -85,22 +85,15 @@ enum plimsoll_tier {
 	PLIMSOLL_TIER_MASK = PLIMSOLL_TIERS_PADDED - 1,
 };
 
-/* The parameters of a group. */
+/* The parameters of a group. Argument of the program plimsoll_apply. */
 struct plimsoll_params {
 	plim_u64 cgroup_id;
-	plim_u32 flags; /* PLIMSOLL_USED … */
+	plim_u32 flags; /* PLIMSOLL_USED …; 0: the cgroup is to have no group */
 	plim_u32 parent; /* the next slot whose limits hold, or none; set by the scheduler */
 	plim_u32 weight; /* as cgroup v2 cpu.weight; 0: that of the cgroup */
 	plim_u32 cpu_limit_ppm; /* of each CPU */
 	struct plim_bandwidth_params bandwidth;
 	struct plim_ratecap_params cap;
-};
-
-/* Argument of the program plimsoll_apply. */
-struct plimsoll_change {
-	plim_u32 slot;
-	plim_u32 fresh; /* a new group: counters start at 0 */
-	struct plimsoll_params params;
 };
 
 /* Argument and result of the program plimsoll_task_rate, for a task of a capped group. */
@@ -119,7 +112,7 @@ struct plimsoll_machine_change {
 	plim_u64 server_slice_ns;
 	plim_u64 server_period_ns;
 	plim_u64 server_alone_ns; /* the period while no other CPU has such slices */
-	plim_u64 bandwidth_slice_ns; /* of all groups; 0: as it is */
+	plim_u64 bandwidth_slice_ns; /* of all groups */
 };
 
 /* One group. */

@@ -21,12 +21,13 @@ const volatile u32 nr_slots = PLIMSOLL_GROUPS_MAX;
 /* The LLC of each CPU, counted from 0. */
 const volatile u32 cpu_llc[PLIMSOLL_CPUS_MAX];
 
-/* Written by user space while the scheduler runs. */
-u32 groups_changed = 1; /* tasks look up their group again */
+/* Atomic: tasks look up their group again. Written when a group or a cpu.max changes. */
+u32 groups_changed = 1;
+/* One more than the highest slot that a group has had. Written by plimsoll_apply. */
 u32 nr_slots_used = 1;
 /* One more than the highest slot that cpu.max of a cgroup has had. Atomic. */
 u32 nr_limits_used = PLIMSOLL_GROUPS_MAX;
-/* The group whose bandwidth is traced, and until when: the reader of the trace renews it. */
+/* The group whose bandwidth is traced, and until when: written by the reader of the trace. */
 u32 trace_slot = PLIMSOLL_SLOT_NONE;
 u64 trace_until_ns = 1;
 /*
@@ -72,8 +73,7 @@ bool headroom_on;
 u32 headroom_cpus;
 /*
  * Runtime that a CPU takes from a pool at a time. Written by plimsoll_set_machine. A group
- * that is applied at that moment may get the old value: user space holds its lock over both,
- * and applies every group afterwards.
+ * that is applied at that moment may get the old value: user space holds its lock over both.
  */
 u64 bandwidth_slice_ns = PLIM_SLICE_DEFAULT_NS;
 u64 server_slice_ns;
@@ -143,7 +143,7 @@ struct {
 	__type(value, struct plimsoll_machine);
 } machine SEC(".maps");
 
-/* Written by user space: cgroup id → slot. */
+/* Written by plimsoll_apply: cgroup id → slot. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, PLIMSOLL_GROUPS_MAX);

@@ -8,12 +8,10 @@ use plimsoll_engine::host::nr_cpus_online;
 use plimsoll_engine::knobs::Class;
 
 use super::SchedExtEnforcer;
-use super::handover::register;
 use crate::Error;
 use crate::machine;
 use crate::objects::Objects;
-use crate::sample::{Counts, MachineUse};
-use crate::slots::Registrar;
+use crate::sample::MachineUse;
 use crate::status::{Status, Supervised};
 use crate::supervisor::{SchedulerJournal, Supervisor};
 
@@ -46,19 +44,15 @@ impl SchedExtEnforcer {
     /// policy. After a failure the next look tries again.
     pub(super) fn follow_machine(&mut self) -> std::result::Result<(), Error> {
         let nr_cpus = nr_cpus_online();
-        if !self.policy.is_stale && self.policy.nr_cpus == nr_cpus {
+        if self.policy_cpus == Some(nr_cpus) {
             return Ok(());
         }
-        let groups = self.context.groups.lock();
+        let _groups = self.context.groups.lock();
         let policy = self.context.machine.lock();
         if let (Some(objects), Some(policy)) = (&self.link.objects, *policy) {
-            match self.policy.slice_is_stale {
-                true => machine::set(objects, &groups, &policy)?,
-                false => machine::set_demand(objects, &policy)?,
-            }
+            machine::set(objects, &policy)?;
         }
-        (self.policy.is_stale, self.policy.slice_is_stale) = (false, false);
-        self.policy.nr_cpus = nr_cpus;
+        self.policy_cpus = Some(nr_cpus);
         Ok(())
     }
 
@@ -75,58 +69,26 @@ impl SchedExtEnforcer {
         self.follow_reload()?;
         self.follow_machine()?;
         self.report_whether_limits_hold();
-        let registered = self.register_all(now);
         if let Some(objects) = &self.link.objects {
             self.samples.machine.observe(objects, now);
         }
-        registered
+        if now < self.looks.retry {
+            return Ok(());
+        }
+        self.looks.retry = now + RETRY_INTERVAL;
+        self.register_waiting()
     }
 
-    /// Assigns slots to groups that have none: after a reload, or when a slot has become free.
-    fn register_all(&mut self, now: Instant) -> Result<()> {
-        let is_due = now >= self.looks.retry;
-        let without = self
-            .scheduled
-            .iter()
-            .filter(|(_, scheduled)| scheduled.slot.is_none() && (is_due || !scheduled.waits));
-        let without: Vec<(String, bool)> = without
-            .map(|(name, scheduled)| (name.clone(), scheduled.waits))
-            .collect();
-        let Some(objects) = self.link.objects.clone() else {
-            return Ok(());
-        };
-        if without.is_empty() {
-            return Ok(());
-        }
-        if is_due {
-            self.looks.retry = now + RETRY_INTERVAL;
-        }
-        let (shared, hierarchy) = (self.context.groups.clone(), self.context.hierarchy.clone());
-        let groups = shared.lock();
-        let mut registrar = Registrar::new(&objects, &groups, hierarchy.mount_point());
-        if without.iter().all(|(_, waits)| *waits) {
-            // All slots were taken at the last attempt.
-            registrar = registrar.without_collecting();
-        }
-        // A problem of one group must not affect the others.
-        let mut first_error = None;
-        let mut is_full = false;
-        for (name, waited) in without {
-            if waited && is_full {
-                continue;
-            }
-            // The supervisor may have registered it already; its counters are kept.
-            match register(&mut self.scheduled, &name, &mut registrar, waited) {
-                Ok(()) => {
-                    is_full |= self.scheduled.get(&name).is_some_and(|group| group.waits);
-                }
-                // Its cgroup is gone and about to be removed.
-                Err(error) if error.is_gone() => (),
-                Err(error) => first_error = first_error.or(Some(error)),
+    /// Hands the groups to the scheduler for which it had no slot, as far as it has one now.
+    fn register_waiting(&mut self) -> Result<()> {
+        let objects = self.link.objects.as_deref();
+        for scheduled in self.scheduled.values_mut().filter(|group| group.waits) {
+            scheduled.apply(&self.context, objects)?;
+            if scheduled.waits {
+                break;
             }
         }
-        drop(groups);
-        first_error.map_or(Ok(()), Err)
+        Ok(())
     }
 
     /// Follows the supervisor to a scheduler that it has reloaded, if it has.
@@ -139,20 +101,18 @@ impl SchedExtEnforcer {
         }
     }
 
-    /// Follows a load: the groups have to be registered again. The counters of the old scheduler
-    /// can still be read.
+    /// Follows a load. The counters of the old scheduler can still be read.
     fn follow(&mut self, running: Arc<Objects>) -> std::result::Result<(), Error> {
-        if let Some(old) = self.link.objects.replace(running) {
-            for scheduled in self.scheduled.values_mut() {
-                scheduled.waits = false;
-                if let Some(slot) = scheduled.slot.take() {
-                    let counted = Counts::of(&old, slot);
-                    scheduled.earlier = counted.after(&scheduled.earlier);
-                }
-            }
+        let old = self.link.objects.take();
+        for scheduled in self.scheduled.values_mut() {
+            scheduled.earlier = scheduled.counts(old.as_deref());
+            // The supervisor did not know groups that have come during the load.
+            scheduled.waits = running.slot_of(scheduled.cgroup_id).is_none();
         }
+        self.link.objects = Some(running);
         self.samples.machine = MachineUse::default();
-        (self.policy.is_stale, self.policy.slice_is_stale) = (true, true);
+        self.policy_cpus = None;
+        self.register_waiting()?;
         self.follow_machine()
     }
 

@@ -11,7 +11,6 @@ mod recent;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use plimsoll_cgroupfs::{CpuGroup, Hierarchy, threads_below};
@@ -27,12 +26,13 @@ use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::sample::{HeadroomSample, MachineSample, Sample, SchedulerSample, TaskRates};
 use plimsoll_engine::undo::UndoReport;
 
+use crate::groups::{SharedGroups, cgroup_id};
 use crate::machine::SharedMachine;
 use crate::objects::Objects;
 use crate::sample::{MachineUse, task_rates};
 use crate::status::SharedStatus;
-use crate::supervisor::{self, Context, Messages, SchedulerJournal, SharedGroups, Supervisor};
-use handover::{ScheduledGroups, hand_over_made};
+use crate::supervisor::{self, Context, Messages, SchedulerJournal, Supervisor};
+use handover::{ScheduledGroups, hand_over};
 use recent::Recent;
 
 /// Interval of looks for a reloaded scheduler.
@@ -49,9 +49,13 @@ pub struct SchedExtEnforcer {
     scheduled: ScheduledGroups,
     /// The scheduler is loaded for the first group that needs it, and removed with the last.
     is_lazy: bool,
+    /// All groups of an earlier owner were adopted: the scheduler has no others.
+    has_adopted: bool,
     context: Context,
     link: Link,
-    policy: PolicyState,
+    /// CPUs that were online when the scheduler got the machine's policy; `None`: it does not have
+    /// the present policy yet.
+    policy_cpus: Option<u32>,
     looks: Looks,
     samples: Samples,
 }
@@ -65,17 +69,6 @@ struct Link {
     journal: Option<SchedulerJournal>,
     /// Journal of an earlier owner's scheduler, until that is adopted.
     left: Option<Journal>,
-}
-
-/// Difference between the machine's policy and the scheduler's.
-#[derive(Debug, Default)]
-struct PolicyState {
-    /// The scheduler does not have the present policy yet, …
-    is_stale: bool,
-    /// … with another bandwidth slice.
-    slice_is_stale: bool,
-    /// CPUs that were online when the policy was set.
-    nr_cpus: u32,
 }
 
 /// Periodic looks for a reloaded scheduler.
@@ -135,6 +128,7 @@ impl SchedExtEnforcer {
             stock,
             scheduled: ScheduledGroups::new(),
             is_lazy,
+            has_adopted: false,
             context: Context {
                 hierarchy: Arc::clone(hierarchy),
                 runtime: runtime.clone(),
@@ -142,13 +136,12 @@ impl SchedExtEnforcer {
                 groups: SharedGroups::default(),
                 machine: SharedMachine::default(),
                 status: SharedStatus::default(),
-                has_adopted: Arc::default(),
             },
             link: Link {
                 left: left_scheduler,
                 ..Link::default()
             },
-            policy: PolicyState::default(),
+            policy_cpus: None,
             looks: Looks {
                 last: None,
                 retry: Instant::now(),
@@ -253,19 +246,18 @@ impl SchedExtEnforcer {
         let is_new = |group: &&GroupPolicy| !self.stock.knows(&group.name);
         let new: Vec<bool> = groups.iter().map(is_new).collect();
         let (done, made) = self.put_stock_parts(ready.iter().map(|index| groups[*index]));
-        let mut late = Vec::new();
         for (index, done) in ready.into_iter().zip(done) {
             let group = groups[index];
             let (is_early, is_made) = (early.contains(&group.name), made.contains(&group.name));
-            let has_slot = is_made || (is_early && !self.has_moved(&group.name));
             results[index] = match done {
-                Ok(()) if group.is_scheduled && !has_slot => match self.change_in_place(group) {
-                    Some(changed) => changed,
-                    None => {
-                        late.push((index, group));
-                        Ok(())
+                Ok(()) if group.is_scheduled && !is_made => {
+                    let handed_over = self.hand_over_present(group);
+                    if handed_over.is_err() && new[index] {
+                        // The error already describes the problem.
+                        let _ = self.remove(&group.name);
                     }
-                },
+                    handed_over
+                }
                 // Before adoption the slot may be an earlier owner's: limited as it was, the group
                 // is tried again. So is one that was made anew, and not all of whose processes have
                 // moved.
@@ -279,15 +271,6 @@ impl SchedExtEnforcer {
                 self.take_back_behind(&group.name);
             }
         }
-        let named = late.iter().map(|(_, group)| (&*group.name, &group.knobs));
-        let done = self.hand_over(&named.collect::<Vec<_>>());
-        for ((index, group), done) in late.into_iter().zip(done) {
-            if done.is_err() && new[index] {
-                // The error already describes the problem.
-                let _ = self.remove(&group.name);
-            }
-            results[index] = done;
-        }
         self.drop_unused_scheduler();
         results
     }
@@ -299,18 +282,18 @@ impl SchedExtEnforcer {
         groups: impl Iterator<Item = &'a GroupPolicy> + Clone,
     ) -> (Vec<Result<()>>, BTreeSet<String>) {
         let parts: Vec<GroupPolicy> = groups.clone().map(stock_part).collect();
-        let knobs = groups.map(|group| (&*group.name, &group.knobs));
-        let knobs: BTreeMap<&str, &Knobs> = knobs.collect();
+        let by_name: BTreeMap<&str, &GroupPolicy> =
+            groups.map(|group| (&*group.name, group)).collect();
         let (scheduled, context, objects) =
             (&mut self.scheduled, &self.context, &self.link.objects);
         let mut made = BTreeSet::new();
         let mut on_made = |name: &str, cgroup: &CpuGroup| {
-            let Some(knobs) = knobs.get(name) else {
+            let Some(group) = by_name.get(name) else {
                 return Ok(());
             };
             made.insert(name.to_owned());
-            let folder = cgroup.cpu_file("");
-            hand_over_made(scheduled, context, objects.as_deref(), name, folder, knobs)
+            let id = cgroup_id(&cgroup.cpu_file(""))?;
+            hand_over(scheduled, context, objects.as_deref(), group, id)
         };
         let parts: Vec<&GroupPolicy> = parts.iter().collect();
         let done = self.stock.put_all_with(&parts, &mut on_made);
@@ -321,7 +304,7 @@ impl SchedExtEnforcer {
     fn is_over(&self, name: &str, is_early: bool, is_made: bool) -> bool {
         match is_made {
             true => !self.stock.knows(name),
-            false => is_early && self.context.has_adopted.load(Ordering::Acquire),
+            false => is_early && self.has_adopted,
         }
     }
 
@@ -337,17 +320,19 @@ impl SchedExtEnforcer {
     fn set_machine(&mut self, policy: &MachinePolicy) -> Result<()> {
         let stock = self.stock.set_machine(policy);
         self.samples.headroom.forget();
-        let before = self.context.machine.lock().replace(*policy);
-        let slice = |policy: MachinePolicy| policy.bandwidth_slice;
-        self.policy.slice_is_stale |= before.map(slice) != Some(policy.bandwidth_slice);
-        self.policy.is_stale = true;
+        *self.context.machine.lock() = Some(*policy);
+        self.policy_cpus = None;
         self.follow_machine()?;
         stock
     }
 
     fn finish_adoption(&mut self, wanted: &BTreeSet<String>) -> UndoReport {
-        self.context.has_adopted.store(true, Ordering::Release);
+        self.has_adopted = true;
         let mut report = self.stock.finish_adoption(wanted);
+        if let Some(objects) = &self.link.objects {
+            let removed = self.context.groups.remove_others(objects);
+            report.problems.extend(removed.err().map(|e| e.to_string()));
+        }
         // No group needs the scheduler.
         if let Some(journal) = self.link.left.take() {
             report.extend(supervisor::undo_journal(journal));

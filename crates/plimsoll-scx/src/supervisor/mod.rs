@@ -3,7 +3,6 @@
 
 mod journal;
 mod reserved;
-mod watch;
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -11,7 +10,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -21,20 +20,19 @@ use plimsoll_engine::runtime::RuntimeFolder;
 
 use crate::Error;
 use crate::backoff::Backoff;
+use crate::groups::SharedGroups;
 use crate::machine::SharedMachine;
 use crate::objects::{self, Objects, PIN_FOLDER};
 use crate::room::Room;
 use crate::skel::OpenBpfSkel;
-use crate::slots::Groups;
 use crate::status::{Activity, LOSS, SharedStatus, Supervised};
 use crate::topology::CpuMap;
-use crate::{ExitReport, Kernel, Scheduler, machine, slots, status};
+use crate::{ExitReport, Kernel, Scheduler, machine, status};
 pub(crate) use journal::{SchedulerJournal, is_left_behind, left_behind, undo_journal};
 use reserved::Reserved;
-use watch::Watch;
 
-/// Interval at which the supervisor checks whether it should end while no scheduler is loaded.
-const IDLE: Duration = Duration::from_millis(50);
+/// Delay until an exit of the scheduler, or the end of the owner, is seen.
+const POLL: Duration = Duration::from_millis(50);
 /// Build of the scheduler: the hash of its program.
 pub(crate) const BUILD: &str = env!("PLIMSOLL_BPF_HASH");
 /// Nice level of the supervisor, which must run in time and uses little.
@@ -57,17 +55,6 @@ impl Messages {
     }
 }
 
-/// The groups, shared by the enforcer and the supervisor. Both change the scheduler's tables, only
-/// with this locked.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct SharedGroups(Arc<Mutex<Groups>>);
-
-impl SharedGroups {
-    pub fn lock(&self) -> MutexGuard<'_, Groups> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// State shared by the enforcer and the supervisor.
 #[derive(Debug, Clone)]
 pub(crate) struct Context {
@@ -77,8 +64,6 @@ pub(crate) struct Context {
     pub groups: SharedGroups,
     pub machine: SharedMachine,
     pub status: SharedStatus,
-    /// All groups of an earlier owner were adopted: slots of other groups are free.
-    pub has_adopted: Arc<AtomicBool>,
 }
 
 /// The supervisor's thread. Dropping it ends the thread, and leaves the scheduler in the kernel.
@@ -172,7 +157,7 @@ impl Supervision {
             };
             let due = backoff.after_failure(failed, Instant::now());
             while !self.is_over() && Instant::now() < due {
-                thread::sleep(IDLE);
+                thread::sleep(POLL);
             }
         }
     }
@@ -254,19 +239,14 @@ impl Supervision {
         self.pin(scheduler)?;
         let objects = Objects::open()?;
         // Before it is attached, so that no task is without its group.
-        self.register_known(&objects);
+        self.context.groups.register_all(&objects);
         scheduler.attach()?;
         // Last: a process that finds the scheduler's link finds the rest.
         scheduler.pin_links(Path::new(PIN_FOLDER))?;
         let policy = self.context.machine.lock();
-        machine::set_demand(&objects, &policy.unwrap_or_default())?;
+        machine::set(&objects, &policy.unwrap_or_default())?;
         drop(policy);
         Ok(Arc::new(objects))
-    }
-
-    fn register_known(&self, objects: &Objects) {
-        let groups = self.context.groups.lock();
-        slots::register_known(objects, &groups, self.context.hierarchy.mount_point());
     }
 
     /// Replaces the pins of an earlier scheduler.
@@ -285,12 +265,14 @@ impl Supervision {
 
     /// Watches the scheduler until it is thrown out, or the owner ends.
     fn watch(&self, running: &Objects) {
-        let watch = Watch::new(&self.context, running);
-        let exit = watch.run(&self.stop);
-        if let Some(report) = exit {
-            // Frees its objects in the kernel.
-            objects::remove_link(Path::new(PIN_FOLDER));
-            self.report_exit(&report);
+        while !self.is_over() {
+            thread::sleep(POLL);
+            if let Some(report) = running.exited() {
+                // Frees its objects in the kernel.
+                objects::remove_link(Path::new(PIN_FOLDER));
+                self.report_exit(&report);
+                return;
+            }
         }
     }
 
