@@ -282,13 +282,15 @@ impl SchedExtEnforcer {
         groups: impl Iterator<Item = &'a GroupPolicy> + Clone,
     ) -> (Vec<Result<()>>, BTreeSet<String>) {
         let parts: Vec<GroupPolicy> = groups.clone().map(stock_part).collect();
-        let by_name: BTreeMap<&str, &GroupPolicy> =
-            groups.map(|group| (&*group.name, group)).collect();
+        let scheduled_groups: BTreeMap<&str, &GroupPolicy> = groups
+            .filter(|group| group.is_scheduled)
+            .map(|group| (&*group.name, group))
+            .collect();
         let (scheduled, context, objects) =
             (&mut self.scheduled, &self.context, &self.link.objects);
         let mut made = BTreeSet::new();
         let mut on_made = |name: &str, cgroup: &CpuGroup| {
-            let Some(group) = by_name.get(name) else {
+            let Some(group) = scheduled_groups.get(name) else {
                 return Ok(());
             };
             made.insert(name.to_owned());
