@@ -70,7 +70,7 @@ impl SchedExtEnforcer {
         self.follow_machine()?;
         self.report_whether_limits_hold();
         if let Some(objects) = &self.link.objects {
-            self.samples.machine.observe(objects, now);
+            self.usage.observe(objects, now);
         }
         if now < self.looks.retry {
             return Ok(());
@@ -110,7 +110,7 @@ impl SchedExtEnforcer {
             scheduled.waits = running.slot_of(scheduled.cgroup_id).is_none();
         }
         self.link.objects = Some(running);
-        self.samples.machine = MachineUse::default();
+        self.usage = MachineUse::default();
         self.policy_cpus = None;
         self.register_waiting()?;
         self.follow_machine()

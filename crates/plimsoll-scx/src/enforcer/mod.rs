@@ -6,7 +6,6 @@
 
 mod follow;
 mod handover;
-mod recent;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -33,7 +32,6 @@ use crate::sample::{MachineUse, task_rates};
 use crate::status::SharedStatus;
 use crate::supervisor::{self, Context, Messages, SchedulerJournal, Supervisor};
 use handover::{ScheduledGroups, hand_over};
-use recent::Recent;
 
 /// Interval of looks for a reloaded scheduler.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -57,7 +55,7 @@ pub struct SchedExtEnforcer {
     /// the present policy yet.
     policy_cpus: Option<u32>,
     looks: Looks,
-    samples: Samples,
+    usage: MachineUse,
 }
 
 /// Connection to the scheduler in the kernel.
@@ -81,13 +79,6 @@ struct Looks {
     problem: Option<String>,
     /// Last report on limits of normal groups.
     limits_hold: bool,
-}
-
-/// Measurements of the scheduler, which are kept for a moment.
-#[derive(Debug, Default)]
-struct Samples {
-    machine: MachineUse,
-    headroom: Recent<Option<HeadroomSample>>,
 }
 
 /// The part of a group that the stock enforcer applies. The kernel accepts no weight for a cgroup
@@ -148,7 +139,7 @@ impl SchedExtEnforcer {
                 problem: None,
                 limits_hold: true,
             },
-            samples: Samples::default(),
+            usage: MachineUse::default(),
         };
         if !is_lazy && let Err(error) = enforcer.need_scheduler() {
             enforcer.leave_all();
@@ -187,7 +178,6 @@ impl SchedExtEnforcer {
         // Before the journal: the supervisor would load another scheduler.
         self.link.supervisor = None;
         self.context.status.lock().running = None;
-        self.samples.headroom = Recent::default();
         self.link.journal.take()
     }
 
@@ -206,19 +196,6 @@ impl SchedExtEnforcer {
 
     fn folder(&self, name: &str) -> Result<PathBuf> {
         Ok(self.stock.cgroup(name)?.cpu_file(""))
-    }
-
-    fn headroom_now(&self) -> Option<HeadroomSample> {
-        let objects = self.link.objects.as_ref()?;
-        let demand = self.context.machine.demand();
-        let names = self.scheduled.keys().take(NAMES_MAX).cloned().collect();
-        let nr_groups = self.scheduled.len() as u64;
-        let machine = objects.machine()?;
-        Some(
-            self.samples
-                .machine
-                .sample(&machine, &demand, names, nr_groups),
-        )
     }
 
     fn make(&mut self, action: &Action) -> Result<UndoReport> {
@@ -321,7 +298,6 @@ impl SchedExtEnforcer {
 
     fn set_machine(&mut self, policy: &MachinePolicy) -> Result<()> {
         let stock = self.stock.set_machine(policy);
-        self.samples.headroom.forget();
         *self.context.machine.lock() = Some(*policy);
         self.policy_cpus = None;
         self.follow_machine()?;
@@ -372,7 +348,11 @@ impl SchedExtEnforcer {
     }
 
     fn headroom(&self) -> Option<HeadroomSample> {
-        self.samples.headroom.get(|| self.headroom_now())
+        let machine = self.link.objects.as_ref()?.machine()?;
+        let demand = self.context.machine.demand();
+        let names = self.scheduled.keys().take(NAMES_MAX).cloned().collect();
+        let nr_groups = self.scheduled.len() as u64;
+        Some(self.usage.sample(&machine, &demand, names, nr_groups))
     }
 
     fn scheduler(&self) -> Option<SchedulerSample> {
