@@ -13,7 +13,7 @@ use crate::machine;
 use crate::objects::Objects;
 use crate::sample::MachineUse;
 use crate::status::{Status, Supervised};
-use crate::supervisor::{SchedulerJournal, Supervisor};
+use crate::supervisor::{self, Supervisor};
 
 /// Interval of attempts to get a slot for groups that have none.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -21,8 +21,9 @@ impl SchedExtEnforcer {
     /// Loads or adopts the scheduler, and waits until it runs.
     pub(super) fn find_scheduler(&mut self) -> std::result::Result<(), Error> {
         let journal = match self.link.left.take() {
-            Some(left) => SchedulerJournal::go_on(left, &self.context),
-            None => SchedulerJournal::begin(&self.context)?,
+            // Its scheduler is adopted.
+            Some(left) => left,
+            None => supervisor::begin_journal(&self.context)?,
         };
         // Continues the status of an earlier owner, whose scheduler may be adopted.
         *self.context.status.lock() = Supervised {

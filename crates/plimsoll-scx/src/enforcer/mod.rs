@@ -30,7 +30,7 @@ use crate::machine::SharedMachine;
 use crate::objects::Objects;
 use crate::sample::{MachineUse, task_rates};
 use crate::status::SharedStatus;
-use crate::supervisor::{self, Context, Messages, SchedulerJournal, Supervisor};
+use crate::supervisor::{self, Context, Messages, Supervisor};
 use handover::{ScheduledGroups, hand_over};
 
 /// Interval of looks for a reloaded scheduler.
@@ -63,8 +63,8 @@ pub struct SchedExtEnforcer {
 struct Link {
     objects: Option<Arc<Objects>>,
     supervisor: Option<Supervisor>,
-    /// `None`: the scheduler is not needed.
-    journal: Option<SchedulerJournal>,
+    /// The scheduler's journal; `None`: it is not needed.
+    journal: Option<Journal>,
     /// Journal of an earlier owner's scheduler, until that is adopted.
     left: Option<Journal>,
 }
@@ -113,7 +113,7 @@ impl SchedExtEnforcer {
         is_lazy: bool,
     ) -> Result<(Self, UndoReport)> {
         // First: the stock enforcer undoes journals without an owner.
-        let left_scheduler = SchedulerJournal::left(runtime)?;
+        let left_scheduler = supervisor::left_in_this_boot(runtime)?;
         let (stock, left_behind) = CgroupEnforcer::adopting(hierarchy, runtime)?;
         let mut enforcer = Self {
             stock,
@@ -153,13 +153,14 @@ impl SchedExtEnforcer {
             return Ok(());
         }
         self.looks.last = None;
+        let is_left = self.link.left.is_some();
         let found = self.find_scheduler();
         if found.is_err()
             && let Some(journal) = self.let_go_of_scheduler()
-            && !journal.is_left()
+            && !is_left
         {
             // The scheduler of an earlier owner stays for the next.
-            journal.undo();
+            supervisor::undo_and_report(journal, &self.context.messages);
         }
         Ok(found?)
     }
@@ -173,7 +174,7 @@ impl SchedExtEnforcer {
     }
 
     /// Ends the supervision of the scheduler, which stays in the kernel. Returns its journal.
-    fn let_go_of_scheduler(&mut self) -> Option<SchedulerJournal> {
+    fn let_go_of_scheduler(&mut self) -> Option<Journal> {
         self.link.objects = None;
         // Before the journal: the supervisor would load another scheduler.
         self.link.supervisor = None;
@@ -183,7 +184,7 @@ impl SchedExtEnforcer {
 
     fn drop_scheduler(&mut self) {
         if let Some(journal) = self.let_go_of_scheduler() {
-            journal.undo();
+            supervisor::undo_and_report(journal, &self.context.messages);
         }
     }
 

@@ -15,63 +15,22 @@ use crate::status::{self, Status};
 /// Name of the journal, which no group can have.
 const JOURNAL: &str = ".sched-ext";
 
-/// The journal, from before the scheduler is loaded until it is removed.
-#[derive(Debug)]
-pub(crate) struct SchedulerJournal {
-    journal: Journal,
-    /// An earlier owner has begun the journal.
-    is_left: bool,
-    messages: Messages,
+/// Begins the journal, after removing the scheduler of a killed owner.
+pub(crate) fn begin_journal(context: &Context) -> Result<Journal, Error> {
+    if let Some(left) = left_behind(&context.runtime)? {
+        undo_and_report(left, &context.messages);
+    }
+    create(&context.runtime)
 }
 
-impl SchedulerJournal {
-    /// Begins the journal, after removing the scheduler of a killed owner.
-    pub fn begin(context: &Context) -> Result<Self, Error> {
-        if let Some(left) = left_behind(&context.runtime)? {
-            report_problems(&context.messages, undo_journal(left));
-        }
-        Ok(Self {
-            journal: create(&context.runtime)?,
-            is_left: false,
-            messages: context.messages.clone(),
-        })
-    }
-
-    /// The journal that an earlier owner has left in this boot, locked from here on.
-    pub fn left(runtime: &RuntimeFolder) -> Result<Option<Journal>, Error> {
-        let Some(mut journal) = left_behind(runtime)? else {
-            return Ok(None);
-        };
-        let header = journal.read().ok().and_then(|(header, _)| header);
-        let is_of_this_boot = header.is_some_and(|header| !header.is_of_another_boot());
-        Ok(is_of_this_boot.then_some(journal))
-    }
-
-    /// Continues a journal that an earlier owner has left, and so adopts its scheduler.
-    pub fn go_on(left: Journal, context: &Context) -> Self {
-        Self {
-            journal: left,
-            is_left: true,
-            messages: context.messages.clone(),
-        }
-    }
-
-    /// A handle of the journal for the thread that loads the scheduler.
-    ///
-    /// # Errors
-    /// When this process has too many open files.
-    pub fn for_writing(&self) -> Result<Journal, Error> {
-        Ok(self.journal.try_clone()?)
-    }
-
-    pub fn is_left(&self) -> bool {
-        self.is_left
-    }
-
-    /// Removes the scheduler from the kernel.
-    pub fn undo(self) {
-        report_problems(&self.messages, undo_journal(self.journal));
-    }
+/// The journal that an earlier owner has left in this boot, locked from here on.
+pub(crate) fn left_in_this_boot(runtime: &RuntimeFolder) -> Result<Option<Journal>, Error> {
+    let Some(mut journal) = left_behind(runtime)? else {
+        return Ok(None);
+    };
+    let header = journal.read().ok().and_then(|(header, _)| header);
+    let is_of_this_boot = header.is_some_and(|header| !header.is_of_another_boot());
+    Ok(is_of_this_boot.then_some(journal))
 }
 
 /// Begins the journal of a scheduler that is to be loaded.
@@ -109,8 +68,9 @@ pub(crate) fn undo_journal(mut journal: Journal) -> UndoReport {
     report
 }
 
-fn report_problems(messages: &Messages, report: UndoReport) {
-    for problem in report.problems {
+/// Removes the scheduler from the kernel, and reports what could not be undone.
+pub(crate) fn undo_and_report(journal: Journal, messages: &Messages) {
+    for problem in undo_journal(journal).problems {
         messages.report(problem);
     }
 }

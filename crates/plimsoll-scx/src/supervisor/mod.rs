@@ -28,7 +28,9 @@ use crate::skel::OpenBpfSkel;
 use crate::status::{Activity, LOSS, SharedStatus, Supervised};
 use crate::topology::CpuMap;
 use crate::{ExitReport, Kernel, Scheduler, machine, status};
-pub(crate) use journal::{SchedulerJournal, is_left_behind, left_behind, undo_journal};
+pub(crate) use journal::{
+    begin_journal, is_left_behind, left_behind, left_in_this_boot, undo_and_report, undo_journal,
+};
 use reserved::Reserved;
 
 /// Delay until an exit of the scheduler, or the end of the owner, is seen.
@@ -81,10 +83,10 @@ impl Supervisor {
     /// the supervision.
     pub fn start(
         context: &Context,
-        journal: &SchedulerJournal,
+        journal: &Journal,
         keep_trying: bool,
     ) -> Result<(Self, FirstLoad), Error> {
-        let journal = journal.for_writing()?;
+        let journal = journal.try_clone()?;
         let stop = Arc::new(AtomicBool::new(false));
         let (sender, first_load) = channel();
         let mut supervision = Supervision {
