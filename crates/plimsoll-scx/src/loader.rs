@@ -4,12 +4,12 @@ use std::mem::MaybeUninit;
 use std::path::Path;
 
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
-use libbpf_rs::{Link, MapCore as _, MapFlags, ProgramMut};
+use libbpf_rs::{Link, ProgramMut};
 
 use crate::kernel::{PROBED, missing_ops};
 use crate::objects::{LINK, PROBE_LINKS};
 use crate::skel::{BpfSkel, BpfSkelBuilder, OpenBpfSkel};
-use crate::{Error, ExitReport, Kernel, capture};
+use crate::{Error, Kernel, capture};
 
 /// Size of the kernel's dump.
 const DUMP_BYTES: u32 = 32 * 1024;
@@ -21,7 +21,6 @@ pub struct Scheduler {
     /// The links of the scheduler's probes, with the names of their pins.
     probes: Vec<(&'static str, Link)>,
     skel: BpfSkel<'static>,
-    kernel: Kernel,
     dropped_ops: Vec<&'static str>,
 }
 
@@ -31,13 +30,12 @@ impl Scheduler {
     /// schedule anything before [`Scheduler::attach`].
     ///
     /// # Errors
-    /// If the kernel has no sched_ext, runs another scheduler, or refuses this one; and the errors
-    /// of `configure`.
+    /// If the kernel lacks what loading needs, or refuses the scheduler; and the errors of
+    /// `configure`.
     pub fn load(
         kernel: &Kernel,
         configure: impl FnOnce(&mut OpenBpfSkel<'static>) -> libbpf_rs::Result<()>,
     ) -> Result<Self, Error> {
-        kernel.require_free()?;
         let types = kernel.types()?;
         capture::start();
         let mut skel = open()?;
@@ -52,30 +50,20 @@ impl Scheduler {
             link: None,
             probes: Vec::new(),
             skel: skel.load().map_err(failed("load"))?,
-            kernel: kernel.clone(),
             dropped_ops,
         })
     }
 
-    /// Lets the scheduler schedule.
+    /// Lets the scheduler schedule. If its init fails, the kernel reports success all the same; by
+    /// then the scheduler has exited.
     ///
     /// # Errors
-    ///
-    /// If another scheduler was attached first, or the kernel refuses this one.
+    /// If the kernel refuses it.
     pub fn attach(&mut self) -> Result<(), Error> {
-        self.kernel.require_free()?;
         capture::start();
         let ops = &mut self.skel.maps.plimsoll_ops;
         self.link = Some(ops.attach_struct_ops().map_err(failed("attach"))?);
-        // If the scheduler's init fails, the kernel reports success all the
-        // same. By then the scheduler has exited.
-        match self.exited() {
-            None => self.attach_probes(),
-            Some(report) => {
-                self.link = None;
-                Err(Error::ThrownOut(Box::new(report)))
-            }
-        }
+        self.attach_probes()
     }
 
     /// Attaches the probes of locks, the probes at the end of a wait first. The probes of futexes
@@ -100,21 +88,6 @@ impl Scheduler {
         }
         self.probes = PROBE_LINKS.into_iter().zip(links).collect();
         Ok(())
-    }
-
-    /// Exit report of a scheduler that the kernel has thrown out; `None` while it runs. Cheap while
-    /// it runs.
-    pub fn exited(&self) -> Option<ExitReport> {
-        let uei = &self.skel.maps.data_data.as_deref()?.uei;
-        // SAFETY: a reference is valid and aligned.
-        let report = unsafe { ExitReport::of(uei) }?;
-        let dump = self
-            .skel
-            .maps
-            .data_uei_dump
-            .lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
-        // A report without a dump is better than none.
-        Some(report.with_dump(&dump.ok().flatten().unwrap_or_default()))
     }
 
     /// Pins the links, so that the scheduler goes on when this is dropped and when this process

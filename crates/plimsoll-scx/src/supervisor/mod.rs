@@ -242,7 +242,12 @@ impl Supervision {
         let objects = Objects::open()?;
         // Before it is attached, so that no task is without its group.
         self.context.groups.register_all(&objects);
+        // Another may have come meanwhile.
+        Kernel::host().require_free()?;
         scheduler.attach()?;
+        if let Some(report) = objects.exited() {
+            return Err(Error::ThrownOut(Box::new(report)));
+        }
         // Last: a process that finds the scheduler's link finds the rest.
         scheduler.pin_links(Path::new(PIN_FOLDER))?;
         let policy = self.context.machine.lock();
