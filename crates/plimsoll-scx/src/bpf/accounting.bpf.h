@@ -29,7 +29,6 @@ static __always_inline void cpu_enter(struct plimsoll_cpu *c, u32 state, u64 now
 	if (c->state == PLIMSOLL_CPU_IDLE) {
 		c->idle_ns += elapsed_ns;
 	} else if (c->state == PLIMSOLL_CPU_BATCH) {
-		c->batch_ns += elapsed_ns;
 		if (c->token)
 			c->token_ns += elapsed_ns;
 	} else {

@@ -391,8 +391,7 @@ static __always_inline u64 futex_id(const struct futex_q *q)
 /* From the word of a mutex of glibc to the id of its owner. */
 #define FUTEX_OWNER_AT 8
 
-/* Since Linux 6.14. */
-struct task_struct *bpf_task_from_vpid(s32 vpid) __ksym __weak;
+struct task_struct *bpf_task_from_vpid(s32 vpid) __ksym;
 
 /*
  * The thread of the same process that holds a futex; 0: unknown. The word of a robust
@@ -405,7 +404,7 @@ static __always_inline u32 holder_of_futex(const struct futex_q *q)
 	struct task_struct *waiter = bpf_get_current_task_btf(), *p;
 	u32 words[3] = {}, tid = 0;
 
-	if (q->key.both.offset & FUT_OFF_INODE || !bpf_ksym_exists(bpf_task_from_vpid) ||
+	if (q->key.both.offset & FUT_OFF_INODE ||
 	    bpf_probe_read_user(words, sizeof(words), (void *)address))
 		return 0;
 	p = bpf_task_from_vpid(words[0] & FUTEX_WAITERS ? words[0] & FUTEX_TID_MASK

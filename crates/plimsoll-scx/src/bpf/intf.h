@@ -172,7 +172,6 @@ struct plimsoll_cpu {
 	plim_u64 since_ns; /* in the present state */
 	plim_u64 idle_ns;
 	plim_u64 token_ns;
-	plim_u64 batch_ns;
 	plim_u64 other_ns; /* since room was updated */
 	plim_u64 room_updated_ns;
 	plim_u32 room_ppm;

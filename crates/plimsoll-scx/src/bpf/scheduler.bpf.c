@@ -596,9 +596,7 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(plimsoll_cgroup_init, struct cgroup *cgrp,
 			     struct scx_cgroup_init_args *args)
 {
 	record_begins(cgrp, args->weight);
-	/* Since Linux 6.17. */
-	if (bpf_core_field_exists(args->bw_quota_us))
-		limit_follows(cgrp, args->bw_period_us, args->bw_quota_us, args->bw_burst_us, true);
+	limit_follows(cgrp, args->bw_period_us, args->bw_quota_us, args->bw_burst_us, true);
 	return 0;
 }
 
