@@ -9,7 +9,7 @@ use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::undo::UndoReport;
 use serde::Serialize;
 
-use crate::kernel::{self, is_ours, missing_ops};
+use crate::kernel::{is_ours, missing_ops};
 use crate::objects::BPFFS;
 use crate::status::{Activity, Status};
 use crate::{Error, Kernel, State, status, supervisor};
@@ -57,10 +57,10 @@ impl LeftScheduler {
 impl Host {
     /// Whether Plimsoll's scheduler is loaded with groups of this user. Costs three small reads.
     pub fn serves(runtime: &RuntimeFolder) -> bool {
-        if !kernel::is_loaded() || supervisor::is_left_behind(runtime) {
-            return false;
-        }
-        Status::published(runtime).is_some_and(|status| status.activity == Activity::Running)
+        let loaded = Kernel::host().scheduler().ok().flatten();
+        loaded.is_some_and(|name| is_ours(&name))
+            && !supervisor::is_left_behind(runtime)
+            && Status::published(runtime).is_some_and(|it| it.activity == Activity::Running)
     }
 
     /// The scheduler of an owner that is gone, which goes on until it is unloaded. The caller owns

@@ -11,19 +11,11 @@ use crate::{Error, capture};
 
 /// Name of the scheduler in the kernel.
 const NAME: &str = "plimsoll";
-/// The kernel's file with the name of the loaded scheduler.
-const LOADED: &str = "/sys/kernel/sched_ext/root/ops";
-
 /// Returns whether this is the name of Plimsoll's scheduler, to which libraries may append a
 /// version.
 pub(crate) fn is_ours(scheduler: &str) -> bool {
     let rest = scheduler.strip_prefix(NAME);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
-}
-
-/// Whether Plimsoll's scheduler is in the kernel, of any user.
-pub(crate) fn is_loaded() -> bool {
-    fs::read_to_string(LOADED).is_ok_and(|name| is_ours(name.trim()))
 }
 
 /// Longest time that the removal of a scheduler takes.
