@@ -279,7 +279,7 @@ impl Snapshot {
         Ok(Self {
             status: Status::published(runtime),
             machine: machine_of(&objects),
-            groups: (0..objects.shared.nr_slots_used())
+            groups: (0..objects.nr_slots_used())
                 .filter_map(|slot| Some((slot, objects.group(slot)?)))
                 .filter(|(_, group)| group.params.flags & USED != 0)
                 .map(|(slot, group)| group_of(slot, &group, now_ns))

@@ -2,10 +2,6 @@
 
 use std::ffi::c_char;
 use std::fmt;
-use std::ptr;
-use std::sync::atomic::{Ordering, fence};
-
-use crate::skel::types::user_exit_info;
 
 /// Exit report of a scheduler. Displayed as one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,24 +15,6 @@ pub struct ExitReport {
 }
 
 impl ExitReport {
-    /// Reads the kernel's record, without the dump; `None`: nothing is recorded yet.
-    ///
-    /// # Safety
-    /// The record must be valid and aligned during the call. The kernel may write to it meanwhile.
-    pub(crate) unsafe fn of(record: *const user_exit_info) -> Option<Self> {
-        // SAFETY: ensured by the caller. The kind is read anew each time, because the kernel may
-        // write it at any time.
-        let kind = unsafe { ptr::read_volatile(&raw const (*record).kind) };
-        if kind == 0 {
-            return None;
-        }
-        // The kernel writes the kind last, after a barrier.
-        fence(Ordering::Acquire);
-        // SAFETY: ensured by the caller; the record does not change any more.
-        let record = unsafe { &*record };
-        Some(Self::new(&record.reason, &record.msg))
-    }
-
     pub(crate) fn new(reason: &[c_char], message: &[c_char]) -> Self {
         Self {
             reason: text(reason.iter().map(|&c| c.cast_unsigned())),

@@ -16,7 +16,6 @@ mod objects;
 mod params;
 mod room;
 mod sample;
-mod shared;
 mod status;
 mod supervisor;
 mod topology;

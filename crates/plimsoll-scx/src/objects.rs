@@ -12,10 +12,9 @@ use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, Program, libbpf_sys};
 use crate::bpf_intf::{
     plimsoll_cpu, plimsoll_decisions, plimsoll_group, plimsoll_group_cpu,
     plimsoll_limits_PLIMSOLL_GROUPS_MAX as GROUPS_MAX, plimsoll_machine, plimsoll_machine_change,
-    plimsoll_params, plimsoll_task_rate, plimsoll_trace,
+    plimsoll_params, plimsoll_task_rate, plimsoll_trace, plimsoll_trace_request,
 };
-use crate::shared::SharedData;
-use crate::skel::BpfSkel;
+use crate::skel::{BpfSkel, types};
 use crate::{Error, ExitReport};
 
 /// Mount point of the BPF file system.
@@ -45,7 +44,7 @@ pub(crate) unsafe trait Plain: Copy {}
 
 macro_rules! plain {
     ($($name:ty),*) => { $(
-        // SAFETY: integers, and structs and arrays of them; see intf.h.
+        // SAFETY: integers, and structs and arrays of them.
         unsafe impl Plain for $name {}
     )* };
 }
@@ -55,7 +54,8 @@ plain!(
     plimsoll_cpu,
     plimsoll_machine,
     plimsoll_decisions,
-    plimsoll_trace
+    plimsoll_trace,
+    types::data
 );
 
 /// Converts bytes from the kernel to a value.
@@ -74,13 +74,15 @@ pub(crate) struct Objects {
     machine: MapHandle,
     decisions: MapHandle,
     group_of_cgroup: MapHandle,
+    /// The initialised variables.
+    data: MapHandle,
     dump: MapHandle,
     /// Lines of the trace, for one reader at a time.
     pub trace: MapHandle,
     apply: OwnedFd,
     set_machine: OwnedFd,
     task_rate: OwnedFd,
-    pub shared: SharedData,
+    set_trace: OwnedFd,
     /// The kernel's id of the map of groups, which differs between loads.
     pub id: u32,
     /// One more than the highest number of a CPU.
@@ -116,6 +118,7 @@ pub(crate) fn pin(skel: &mut BpfSkel<'static>, folder: &Path) -> Result<(), Erro
         progs.plimsoll_apply,
         progs.plimsoll_set_machine,
         progs.plimsoll_task_rate,
+        progs.plimsoll_set_trace,
         maps.groups
     );
     Ok(())
@@ -130,10 +133,11 @@ fn open_map(name: &str) -> Result<MapHandle, Error> {
     MapHandle::from_pinned_path(Path::new(PIN_FOLDER).join(name)).map_err(failed(name))
 }
 
-/// Opens a pinned map whose values have the size of a `T`.
+/// Opens a pinned map whose values each begin with a `T`; in that of the variables some without
+/// a type follow.
 fn open_map_of<T: Plain>(name: &str) -> Result<MapHandle, Error> {
     let map = open_map(name)?;
-    if map.value_size() as usize == size_of::<T>() {
+    if map.value_size() as usize >= size_of::<T>() {
         Ok(map)
     } else {
         Err(Error::OtherVersion)
@@ -176,22 +180,36 @@ impl Objects {
             machine: open_map_of::<plimsoll_machine>("machine")?,
             decisions: open_map_of::<plimsoll_decisions>("decisions")?,
             group_of_cgroup: open_map("group_of_cgroup")?,
+            data: open_map_of::<types::data>("data")?,
             dump: open_map("data_uei_dump")?,
             trace: open_map("trace")?,
             apply: open_program("plimsoll_apply")?,
             set_machine: open_program("plimsoll_set_machine")?,
             task_rate: open_program("plimsoll_task_rate")?,
-            shared: SharedData::map(&open_map("data")?)?,
+            set_trace: open_program("plimsoll_set_trace")?,
         })
     }
 
     /// Exit report, if the kernel has thrown the scheduler out; `None` while it runs. Cheap while
     /// it runs.
     pub fn exited(&self) -> Option<ExitReport> {
-        let report = self.shared.exited()?;
+        self.data().filter(|data| data.uei.kind != 0)?;
+        // The kernel writes the kind last, so now it has written all.
+        let uei = self.data()?.uei;
+        let report = ExitReport::new(&uei.reason, &uei.msg);
         let dump = self.dump.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
         // A report without a dump is better than none.
         Some(report.with_dump(&dump.ok().flatten().unwrap_or_default()))
+    }
+
+    fn data(&self) -> Option<types::data> {
+        let bytes = self.data.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
+        value_of(&bytes.ok()??)
+    }
+
+    /// One more than the highest slot that a group has had.
+    pub fn nr_slots_used(&self) -> u32 {
+        self.data().map_or(0, |data| data.nr_slots_used)
     }
 
     /// A group; `None` beyond the last slot.
@@ -252,6 +270,15 @@ impl Objects {
     pub fn set_machine(&self, change: &mut plimsoll_machine_change) -> Result<(), Error> {
         run_program(&self.set_machine, change)
             .map_err(|source| Error::change("set the machine", source))
+    }
+
+    /// Has the bandwidth of the group in `slot` traced until the scheduler's clock shows
+    /// `until_ns`. Nothing is traced after a failure.
+    pub fn set_trace(&self, slot: u32, until_ns: u64) {
+        let _ = run_program(
+            &self.set_trace,
+            &mut plimsoll_trace_request { slot, until_ns },
+        );
     }
 
     /// The usage rate of a task of a capped group; `None`: it is not a task of this scheduler.

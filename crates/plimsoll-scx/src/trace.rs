@@ -177,15 +177,13 @@ impl Recorder {
     }
 
     fn renew(&self) {
-        self.objects
-            .shared
-            .trace(self.slot, monotonic_ns() + LEASE_NS);
+        self.objects.set_trace(self.slot, monotonic_ns() + LEASE_NS);
     }
 }
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        self.objects.shared.trace(SLOT_NONE, 0);
+        self.objects.set_trace(SLOT_NONE, 0);
     }
 }
 
@@ -215,7 +213,7 @@ pub fn record(
         recorder.renew();
         wanted = pass_on(&ring, POLL);
     }
-    recorder.objects.shared.trace(SLOT_NONE, 0);
+    recorder.objects.set_trace(SLOT_NONE, 0);
     // A charge that has just begun ends within this time.
     if wanted && pass_on(&ring, POLL) && pass_on(&ring, Duration::ZERO) {
         on_line(Line::End(recorder.state()?));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Control: the programs with which user space changes a group or the machine and
- * reads a task's usage rate.
+ * Control: the programs with which user space changes a group or the machine, reads a
+ * task's usage rate and has a group traced.
  */
 #ifndef PLIMSOLL_CONTROL_BPF_H
 #define PLIMSOLL_CONTROL_BPF_H
@@ -240,6 +240,14 @@ int plimsoll_task_rate(struct plimsoll_task_rate *rate)
 	rate->background =
 		group->params.flags & PLIMSOLL_PER_TASK ? t->background : group->background;
 	bpf_task_release(p);
+	return 0;
+}
+
+SEC("syscall")
+int plimsoll_set_trace(struct plimsoll_trace_request *request)
+{
+	WRITE_ONCE(trace_slot, request->slot);
+	WRITE_ONCE(trace_until_ns, request->until_ns);
 	return 0;
 }
 

@@ -96,6 +96,12 @@ struct plimsoll_params {
 	struct plim_ratecap_params cap;
 };
 
+/* Argument of the program plimsoll_set_trace: the group to trace, and until when. */
+struct plimsoll_trace_request {
+	plim_u32 slot;
+	plim_u64 until_ns;
+};
+
 /* Argument and result of the program plimsoll_task_rate, for a task of a capped group. */
 struct plimsoll_task_rate {
 	plim_u32 tid; /* set by the caller */

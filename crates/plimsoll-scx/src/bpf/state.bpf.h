@@ -27,7 +27,10 @@ u32 groups_changed = 1;
 u32 nr_slots_used = 1;
 /* One more than the highest slot that cpu.max of a cgroup has had. Atomic. */
 u32 nr_limits_used = PLIMSOLL_GROUPS_MAX;
-/* The group whose bandwidth is traced, and until when: written by the reader of the trace. */
+/*
+ * The group whose bandwidth is traced, and until when. Written by plimsoll_set_trace, for the
+ * only reader of the trace.
+ */
 u32 trace_slot = PLIMSOLL_SLOT_NONE;
 u64 trace_until_ns = 1;
 /*
