@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use plimsoll_cgroupfs::CgroupError;
 use plimsoll_engine::knobs::Knobs;
@@ -12,6 +11,7 @@ use plimsoll_engine::knobs::Knobs;
 use crate::Error;
 use crate::objects::Objects;
 use crate::params;
+use crate::shared::Shared;
 
 /// The kernel's id of a cgroup: the inode of its folder.
 pub(crate) fn cgroup_id(folder: &Path) -> Result<u64, CgroupError> {
@@ -21,16 +21,10 @@ pub(crate) fn cgroup_id(folder: &Path) -> Result<u64, CgroupError> {
 }
 
 /// The knobs of the groups that the scheduler is to have, by the kernel's id of their cgroup.
-/// Shared by the enforcer and the supervisor. Both change the scheduler's groups, only with this
-/// locked.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct SharedGroups(Arc<Mutex<BTreeMap<u64, Knobs>>>);
+/// The enforcer and the supervisor change the scheduler's groups only with this locked.
+pub(crate) type Groups = BTreeMap<u64, Knobs>;
 
-impl SharedGroups {
-    pub fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Knobs>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
+impl Shared<Groups> {
     /// Adds or changes a group, also in the loaded scheduler.
     ///
     /// # Errors

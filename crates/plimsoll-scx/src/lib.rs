@@ -16,6 +16,7 @@ mod objects;
 mod params;
 mod room;
 mod sample;
+mod shared;
 mod status;
 mod supervisor;
 mod topology;

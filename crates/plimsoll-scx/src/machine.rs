@@ -1,9 +1,7 @@
 //! The machine's policy in the scheduler.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
 use plimsoll_engine::host::nr_cpus_online;
-use plimsoll_engine::knobs::{Demand, Headroom, Tolerance};
+use plimsoll_engine::knobs::{Headroom, Tolerance};
 use plimsoll_engine::machine_policy::MachinePolicy;
 use plimsoll_policy::headroom;
 
@@ -67,22 +65,6 @@ impl ServerSlices {
     }
 }
 
-/// The machine's policy, shared by the enforcer and the supervisor. Both change the policy in the
-/// scheduler only with this locked, so that no older policy overwrites a newer one. `None`: the
-/// service has not set it yet, and a scheduler that an earlier owner has left keeps its own.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct SharedMachine(Arc<Mutex<Option<MachinePolicy>>>);
-
-impl SharedMachine {
-    pub fn lock(&self) -> MutexGuard<'_, Option<MachinePolicy>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub fn demand(&self) -> Demand {
-        self.lock().unwrap_or_default().demand
-    }
-}
-
 /// The settings of the scheduler for a policy.
 fn change_for(policy: &MachinePolicy, nr_cpus: u32) -> plimsoll_machine_change {
     let demand = &policy.demand;
@@ -110,7 +92,7 @@ fn change_for(policy: &MachinePolicy, nr_cpus: u32) -> plimsoll_machine_change {
     }
 }
 
-/// Sets the policy in the scheduler.
+/// Sets the policy in the scheduler, with it locked: no older one may overwrite a newer one.
 pub(crate) fn set(objects: &Objects, policy: &MachinePolicy) -> Result<(), Error> {
     objects.set_machine(&mut change_for(policy, nr_cpus_online()))
 }
@@ -118,7 +100,7 @@ pub(crate) fn set(objects: &Objects, policy: &MachinePolicy) -> Result<(), Error
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plimsoll_engine::knobs::Knobs;
+    use plimsoll_engine::knobs::{Demand, Knobs};
 
     fn demand(groups: &[&str]) -> Demand {
         let knobs = groups

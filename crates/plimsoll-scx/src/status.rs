@@ -1,7 +1,7 @@
 //! Status of the scheduler, which its owner also publishes for other processes.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use plimsoll_engine::runtime::{RuntimeFolder, write_atomically};
 use plimsoll_engine::sample::SchedulerSample;
@@ -94,15 +94,6 @@ pub(crate) struct Supervised {
     pub status: Status,
     /// The scheduler, while it runs.
     pub running: Option<Arc<Objects>>,
-}
-
-#[derive(Debug, Clone, Default)]
-pub(crate) struct SharedStatus(Arc<Mutex<Supervised>>);
-
-impl SharedStatus {
-    pub fn lock(&self) -> MutexGuard<'_, Supervised> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 #[cfg(test)]

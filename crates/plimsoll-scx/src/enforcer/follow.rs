@@ -129,7 +129,7 @@ impl SchedExtEnforcer {
             .iter()
             .filter(|(_, scheduled)| scheduled.knobs.class != Some(Class::Batch));
         for (name, _) in normal {
-            self.context.messages.report(if hold {
+            self.context.report(if hold {
                 format!("group {name}: its limits hold again")
             } else {
                 format!("group {name}: its limits do not hold until the scheduler is loaded again")

@@ -19,18 +19,17 @@ use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::enforcer::{Enforcer, Tick};
 use plimsoll_engine::group_policy::GroupPolicy;
 use plimsoll_engine::journal::Journal;
-use plimsoll_engine::knobs::{Class, Knobs};
+use plimsoll_engine::knobs::{Class, Demand, Knobs};
 use plimsoll_engine::machine_policy::MachinePolicy;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::sample::{HeadroomSample, MachineSample, Sample, SchedulerSample, TaskRates};
 use plimsoll_engine::undo::UndoReport;
 
-use crate::groups::{SharedGroups, cgroup_id};
-use crate::machine::SharedMachine;
+use crate::groups::cgroup_id;
 use crate::objects::Objects;
 use crate::sample::{MachineUse, task_rates};
-use crate::status::SharedStatus;
-use crate::supervisor::{self, Context, Messages, Supervisor};
+use crate::shared::Shared;
+use crate::supervisor::{self, Context, Supervisor};
 use handover::{ScheduledGroups, hand_over};
 
 /// Interval of looks for a reloaded scheduler.
@@ -123,10 +122,10 @@ impl SchedExtEnforcer {
             context: Context {
                 hierarchy: Arc::clone(hierarchy),
                 runtime: runtime.clone(),
-                messages: Messages::default(),
-                groups: SharedGroups::default(),
-                machine: SharedMachine::default(),
-                status: SharedStatus::default(),
+                messages: Shared::default(),
+                groups: Shared::default(),
+                machine: Shared::default(),
+                status: Shared::default(),
             },
             link: Link {
                 left: left_scheduler,
@@ -160,7 +159,7 @@ impl SchedExtEnforcer {
             && !is_left
         {
             // The scheduler of an earlier owner stays for the next.
-            supervisor::undo_and_report(journal, &self.context.messages);
+            supervisor::undo_and_report(journal, &self.context);
         }
         Ok(found?)
     }
@@ -184,7 +183,7 @@ impl SchedExtEnforcer {
 
     fn drop_scheduler(&mut self) {
         if let Some(journal) = self.let_go_of_scheduler() {
-            supervisor::undo_and_report(journal, &self.context.messages);
+            supervisor::undo_and_report(journal, &self.context);
         }
     }
 
@@ -193,6 +192,10 @@ impl SchedExtEnforcer {
         if self.is_lazy && self.scheduled.is_empty() {
             self.drop_scheduler();
         }
+    }
+
+    fn demand(&self) -> Demand {
+        self.context.machine.lock().unwrap_or_default().demand
     }
 
     fn folder(&self, name: &str) -> Result<PathBuf> {
@@ -327,7 +330,7 @@ impl SchedExtEnforcer {
         report.extend(self.stock.undo());
         *self.context.machine.lock() = None;
         self.drop_scheduler();
-        report.problems.extend(self.context.messages.take());
+        report.problems.extend(self.context.take_messages());
         report
     }
 
@@ -350,7 +353,7 @@ impl SchedExtEnforcer {
 
     fn headroom(&self) -> Option<HeadroomSample> {
         let machine = self.link.objects.as_ref()?.machine()?;
-        let demand = self.context.machine.demand();
+        let demand = self.demand();
         let names = self.scheduled.keys().take(NAMES_MAX).cloned().collect();
         let nr_groups = self.scheduled.len() as u64;
         Some(self.usage.sample(&machine, &demand, names, nr_groups))
@@ -383,7 +386,7 @@ impl Enforcer for SchedExtEnforcer {
                     Err(error) => {
                         let problem = error.to_string();
                         if self.looks.problem.as_ref() != Some(&problem) {
-                            self.context.messages.report(problem.clone());
+                            self.context.report(problem.clone());
                         }
                         self.looks.problem = Some(problem);
                     }
@@ -393,7 +396,7 @@ impl Enforcer for SchedExtEnforcer {
         };
         Tick {
             next: due.map(|due| Some(due.map_or(next, |due| due.min(next)))),
-            messages: self.context.messages.take(),
+            messages: self.context.take_messages(),
         }
     }
 
@@ -406,7 +409,7 @@ impl Enforcer for SchedExtEnforcer {
         let counts = scheduled.counts(self.link.objects.as_deref());
         counts.fill(&mut sample, &scheduled.knobs);
         let is_batch = scheduled.knobs.class == Some(Class::Batch);
-        if is_batch && self.context.machine.demand().has_headroom() {
+        if is_batch && self.demand().has_headroom() {
             sample.headroom = self.headroom();
         }
         sample.scheduler = self.scheduler();

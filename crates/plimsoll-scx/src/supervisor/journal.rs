@@ -7,7 +7,7 @@ use plimsoll_engine::journal::{Entry, Header, Journal};
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::undo::{self, UndoReport};
 
-use super::{Context, Messages};
+use super::Context;
 use crate::Error;
 use crate::objects;
 use crate::status::{self, Status};
@@ -18,7 +18,7 @@ const JOURNAL: &str = ".sched-ext";
 /// Begins the journal, after removing the scheduler of a killed owner.
 pub(crate) fn begin_journal(context: &Context) -> Result<Journal, Error> {
     if let Some(left) = left_behind(&context.runtime)? {
-        undo_and_report(left, &context.messages);
+        undo_and_report(left, context);
     }
     create(&context.runtime)
 }
@@ -69,9 +69,9 @@ pub(crate) fn undo_journal(mut journal: Journal) -> UndoReport {
 }
 
 /// Removes the scheduler from the kernel, and reports what could not be undone.
-pub(crate) fn undo_and_report(journal: Journal, messages: &Messages) {
+pub(crate) fn undo_and_report(journal: Journal, context: &Context) {
     for problem in undo_journal(journal).problems {
-        messages.report(problem);
+        context.report(problem);
     }
 }
 

@@ -8,24 +8,25 @@ use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_engine::journal::{Entry, Journal};
+use plimsoll_engine::machine_policy::MachinePolicy;
 use plimsoll_engine::runtime::RuntimeFolder;
 
 use crate::Error;
 use crate::backoff::Backoff;
-use crate::groups::SharedGroups;
-use crate::machine::SharedMachine;
+use crate::groups::Groups;
 use crate::objects::{self, Objects, PIN_FOLDER};
 use crate::room::Room;
+use crate::shared::Shared;
 use crate::skel::OpenBpfSkel;
-use crate::status::{Activity, LOSS, SharedStatus, Supervised};
+use crate::status::{Activity, LOSS, Supervised};
 use crate::topology::CpuMap;
 use crate::{ExitReport, Kernel, Scheduler, machine, status};
 pub(crate) use journal::{
@@ -40,32 +41,28 @@ pub(crate) const BUILD: &str = env!("PLIMSOLL_BPF_HASH");
 /// Nice level of the supervisor, which must run in time and uses little.
 const NICE: i32 = -20;
 
-/// Messages for the user, from any thread.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Messages(Arc<Mutex<Vec<String>>>);
-
-impl Messages {
-    pub fn report(&self, message: impl Into<String>) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(message.into());
-    }
-
-    pub fn take(&self) -> Vec<String> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
 /// State shared by the enforcer and the supervisor.
 #[derive(Debug, Clone)]
 pub(crate) struct Context {
     pub hierarchy: Arc<Hierarchy>,
     pub runtime: RuntimeFolder,
-    pub messages: Messages,
-    pub groups: SharedGroups,
-    pub machine: SharedMachine,
-    pub status: SharedStatus,
+    /// Messages for the user.
+    pub messages: Shared<Vec<String>>,
+    pub groups: Shared<Groups>,
+    /// `None`: the service has not set it yet, and a scheduler that an earlier owner has left keeps
+    /// its own.
+    pub machine: Shared<Option<MachinePolicy>>,
+    pub status: Shared<Supervised>,
+}
+
+impl Context {
+    pub fn report(&self, message: impl Into<String>) {
+        self.messages.lock().push(message.into());
+    }
+
+    pub fn take_messages(&self) -> Vec<String> {
+        std::mem::take(&mut self.messages.lock())
+    }
 }
 
 /// The supervisor's thread. Dropping it ends the thread, and leaves the scheduler in the kernel.
@@ -200,7 +197,7 @@ impl Supervision {
             before = supervised.status.last_exit.replace(reason.clone());
         });
         if before.as_ref() != Some(&reason) {
-            self.context.messages.report(format!(
+            self.context.report(format!(
                 "the scheduler cannot be loaded: {reason}; loading is retried, until then {LOSS}"
             ));
         }
@@ -290,7 +287,7 @@ impl Supervision {
             message.push_str(&format!("; dump: {}", path.display()));
         }
         message.push_str(&format!("; until it is loaded again {LOSS}"));
-        self.context.messages.report(message);
+        self.context.report(message);
         self.publish(Activity::Down, |supervised| {
             supervised.status.last_exit = Some(report.to_string());
             supervised.status.dump = dump;
