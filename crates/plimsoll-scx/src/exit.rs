@@ -15,17 +15,12 @@ pub struct ExitReport {
 }
 
 impl ExitReport {
-    pub(crate) fn new(reason: &[c_char], message: &[c_char]) -> Self {
+    pub(crate) fn new(reason: &[c_char], message: &[c_char], dump: &[u8]) -> Self {
         Self {
             reason: text(reason.iter().map(|&c| c.cast_unsigned())),
             message: text(message.iter().map(|&c| c.cast_unsigned())),
-            dump: String::new(),
+            dump: text(dump.iter().copied()),
         }
-    }
-
-    pub(crate) fn with_dump(mut self, dump: &[u8]) -> Self {
-        self.dump = text(dump.iter().copied());
-        self
     }
 }
 
@@ -57,7 +52,7 @@ mod tests {
 
     #[test]
     fn a_report_is_one_line() {
-        let mut report = ExitReport::new(&[], &[]).with_dump(b"a\nb\0");
+        let mut report = ExitReport::new(&[], &[], b"a\nb\0");
         report.reason = "unregistered".into();
         assert_eq!(report.to_string(), "unregistered");
         report.message = "by hand".into();

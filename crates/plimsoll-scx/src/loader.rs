@@ -20,8 +20,9 @@ pub struct Scheduler {
     link: Option<Link>,
     /// The links of the scheduler's probes, with the names of their pins.
     probes: Vec<(&'static str, Link)>,
-    skel: BpfSkel<'static>,
-    dropped_ops: Vec<&'static str>,
+    pub skel: BpfSkel<'static>,
+    /// The probed functions that the kernel lacks: the scheduler runs without the probes of futexes.
+    pub dropped_ops: Vec<&'static str>,
 }
 
 impl Scheduler {
@@ -100,15 +101,6 @@ impl Scheduler {
                 .map_err(|source| Error::Pin { path, source })?;
         }
         Ok(())
-    }
-
-    /// The probed functions that the kernel lacks: the scheduler runs without the probes of futexes.
-    pub fn dropped_ops(&self) -> &[&'static str] {
-        &self.dropped_ops
-    }
-
-    pub fn skel_mut(&mut self) -> &mut BpfSkel<'static> {
-        &mut self.skel
     }
 }
 

@@ -196,10 +196,10 @@ impl Objects {
         self.data().filter(|data| data.uei.kind != 0)?;
         // The kernel writes the kind last, so now it has written all.
         let uei = self.data()?.uei;
-        let report = ExitReport::new(&uei.reason, &uei.msg);
         let dump = self.dump.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
         // A report without a dump is better than none.
-        Some(report.with_dump(&dump.ok().flatten().unwrap_or_default()))
+        let dump = dump.ok().flatten().unwrap_or_default();
+        Some(ExitReport::new(&uei.reason, &uei.msg, &dump))
     }
 
     fn data(&self) -> Option<types::data> {

@@ -164,14 +164,6 @@ impl SchedExtEnforcer {
         Ok(found?)
     }
 
-    /// Ensures that the scheduler is loaded for a new group, if it schedules the group.
-    fn need_scheduler_for(&mut self, group: &GroupPolicy) -> Result<()> {
-        if group.is_scheduled {
-            self.need_scheduler()?;
-        }
-        Ok(())
-    }
-
     /// Ends the supervision of the scheduler, which stays in the kernel. Returns its journal.
     fn let_go_of_scheduler(&mut self) -> Option<Journal> {
         self.link.objects = None;
@@ -218,7 +210,10 @@ impl SchedExtEnforcer {
         // First: no process may join a group before its limits hold. A problem is told by the next
         // look.
         let _ = self.follow_reload();
-        let loaded = groups.iter().map(|group| self.need_scheduler_for(group));
+        let loaded = groups.iter().map(|group| match group.is_scheduled {
+            true => self.need_scheduler(),
+            false => Ok(()),
+        });
         let mut results: Vec<Result<()>> = loaded.collect();
         let ready: Vec<usize> = (0..groups.len())
             .filter(|index| results[*index].is_ok())

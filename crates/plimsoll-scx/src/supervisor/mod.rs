@@ -219,7 +219,7 @@ impl Supervision {
         // A scheduler without supervision must not stay.
         let running = running.inspect_err(|_| objects::remove_link(Path::new(PIN_FOLDER)))?;
         drop(reserved);
-        let dropped_ops = scheduler.dropped_ops().iter();
+        let dropped_ops = scheduler.dropped_ops.iter();
         let dropped_ops = dropped_ops.map(|op| (*op).to_owned()).collect();
         self.publish(Activity::Running, |supervised| {
             let status = &mut supervised.status;
@@ -264,7 +264,7 @@ impl Supervision {
         for entry in fs::read_dir(folder).map_err(failed)?.flatten() {
             fs::remove_file(entry.path()).map_err(failed)?;
         }
-        objects::pin(scheduler.skel_mut(), folder)
+        objects::pin(&mut scheduler.skel, folder)
     }
 
     /// Watches the scheduler until it is thrown out, or the owner ends.
