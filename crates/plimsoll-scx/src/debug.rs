@@ -228,13 +228,13 @@ fn machine_of(objects: &Objects) -> Machine {
     };
     let headroom = &machine.headroom;
     let params = &headroom.params;
-    let in_force = match (machine.headroom_on, machine.headroom_cpus) {
+    let in_force = match (params.headroom_ppm, machine.headroom_cpus) {
         (0, _) => None,
         (_, 0) => Some(Headroom::Share(params.headroom_ppm)),
         (_, cpus) => Some(Headroom::Cpus(cpus)),
     };
     Machine {
-        headroom_on: machine.headroom_on != 0,
+        headroom_on: in_force.is_some(),
         headroom_ppm: params.headroom_ppm,
         headroom: in_force.map(|headroom| headroom.to_string()),
         tolerance_runtime_usec: params.tolerance_runtime_ns / 1000,

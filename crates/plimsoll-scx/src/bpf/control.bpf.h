@@ -190,7 +190,6 @@ int plimsoll_set_machine(struct plimsoll_machine_change *change)
 		/* For those who read the tolerance. */
 		m->headroom.params = params;
 	}
-	m->headroom_on = on;
 	m->headroom_cpus = cpus_wanted;
 	m->shortage_since_ns = 0;
 	m->missing_cpus = 0;

@@ -19,7 +19,7 @@ static __noinline void dump_machine(void)
 		return;
 	scx_bpf_dump("plimsoll: cpus=%d idle=%d tokens=%d/%d", nr_online, nr_idle, nr_tokens,
 		     tokens_allowed);
-	if (m->headroom_on)
+	if (headroom_on)
 		scx_bpf_dump("headroom: ppm=%u cpus=%u credit_ns=%ld shortfall_ns=%lu updates=%lu",
 			     m->headroom.params.headroom_ppm, headroom_cpus, m->headroom.credit_ns,
 			     m->headroom.shortfall_ns, m->nr_updates);

@@ -230,7 +230,6 @@ struct plimsoll_cpu {
 /* The machine. Under the lock, unless noted otherwise. */
 struct plimsoll_machine {
 	struct bpf_spin_lock lock;
-	plim_u32 headroom_on;
 	plim_u32 headroom_cpus; /* the instant form; 0: the share, or none */
 	plim_u32 spare; /* share form: one token more than whole CPUs allow */
 	struct plim_headroom headroom;
