@@ -50,6 +50,30 @@ same_cap(const struct plimsoll_params *a, const struct plimsoll_params *b)
 	       (a->flags & PLIMSOLL_PER_TASK) == (b->flags & PLIMSOLL_PER_TASK);
 }
 
+/* Sets the parameters of a slot; if it is @fresh, its counters start at 0. */
+static __always_inline void slot_set(u32 slot, struct plimsoll_group *group,
+				     const struct plimsoll_params *params, bool fresh, u64 now)
+{
+	if (fresh)
+		group_forget_cpus(slot);
+	bpf_spin_lock(&group->lock);
+	if (fresh) {
+		group_begin(group, params, now);
+	} else {
+		plim_bandwidth_set(&group->pool, &params->bandwidth, true, now);
+		plim_ratecap_set(&group->cap, &group->params.cap, &params->cap, now);
+		/* A new generation resets each task's own bucket. */
+		if (!same_cap(&group->params, params))
+			group->generation++;
+	}
+	group->params = *params;
+	if (params->flags & PLIMSOLL_SOFT_CAP && !(params->flags & PLIMSOLL_PER_TASK))
+		group->background = plim_ratecap_is_background(&group->cap, &params->cap);
+	else
+		group->background = 0;
+	bpf_spin_unlock(&group->lock);
+}
+
 /* The lowest free slot for a group; 0: there is none. */
 static __noinline u32 group_free_slot(void)
 {
@@ -93,27 +117,10 @@ int plimsoll_apply(struct plimsoll_params *wanted)
 	params.bandwidth.slice_ns = READ_ONCE(bandwidth_slice_ns);
 	params.parent = fresh ? PLIMSOLL_SLOT_NONE : group->params.parent;
 	was = group->params.flags;
-	if (fresh)
-		group_forget_cpus(slot);
 	/* Before the limit holds, so that no CPU overlooks it. */
 	if (is_limited(params.flags) != is_limited(was))
 		__sync_fetch_and_add(&nr_limited, is_limited(params.flags) ? 1 : -1);
-	bpf_spin_lock(&group->lock);
-	if (fresh) {
-		group_begin(group, &params, now);
-	} else {
-		plim_bandwidth_set(&group->pool, &params.bandwidth, true, now);
-		plim_ratecap_set(&group->cap, &group->params.cap, &params.cap, now);
-		/* A new generation resets each task's own bucket. */
-		if (!same_cap(&group->params, &params))
-			group->generation++;
-	}
-	group->params = params;
-	if (params.flags & PLIMSOLL_SOFT_CAP && !(params.flags & PLIMSOLL_PER_TASK))
-		group->background = plim_ratecap_is_background(&group->cap, &params.cap);
-	else
-		group->background = 0;
-	bpf_spin_unlock(&group->lock);
+	slot_set(slot, group, &params, fresh, now);
 	if (was & PLIMSOLL_QUOTA && !(params.flags & PLIMSOLL_QUOTA))
 		bandwidth_end(slot, now);
 	record_follows_group(id, ends ? 0 : slot, params.weight, !!(params.flags & PLIMSOLL_BATCH));

@@ -95,21 +95,6 @@ static __always_inline void limit_ends_of(struct cgroup *cgrp)
 		limit_ends(record, bpf_ktime_get_ns());
 }
 
-/* Sets a quota; a limit that is new has a full pool. */
-static __always_inline void limit_is(u32 slot, struct plimsoll_group *group,
-				     const struct plimsoll_params *params, bool fresh, u64 now)
-{
-	if (fresh)
-		group_forget_cpus(slot);
-	bpf_spin_lock(&group->lock);
-	if (fresh)
-		group_begin(group, params, now);
-	else
-		plim_bandwidth_set(&group->pool, &params->bandwidth, true, now);
-	group->params = *params;
-	bpf_spin_unlock(&group->lock);
-}
-
 /*
  * Follows the file. Without a slot for a limit the scheduler ends, for the fair class keeps
  * it; loaded again, it has room for twice as many as there are. @is_empty: nothing is in the cgroup
@@ -151,7 +136,7 @@ limit_follows(struct cgroup *cgrp, u64 period_us, u64 quota_us, u64 burst_us, bo
 	else
 		/* Before the limit holds, so that no CPU overlooks it. */
 		__sync_fetch_and_add(&nr_limited, 1);
-	limit_is(slot, group, &params, fresh, now);
+	slot_set(slot, group, &params, fresh, now);
 	if (fresh && !is_empty) {
 		chains_follow();
 		__sync_fetch_and_add(&groups_changed, 1);
