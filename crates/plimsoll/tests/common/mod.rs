@@ -267,7 +267,6 @@ pub struct Host {
     runtime: TempDir,
     streams: TempDir,
     nr_streams: AtomicU32,
-    own_groups: Mutex<Vec<PathBuf>>,
     _top: TopController,
     clean: BTreeMap<PathBuf, String>,
 }
@@ -322,7 +321,6 @@ impl Host {
             runtime: memory_folder(),
             streams: memory_folder(),
             nr_streams: AtomicU32::new(0),
-            own_groups: Mutex::default(),
             _top: top,
             clean: BTreeMap::new(),
         };
@@ -371,10 +369,6 @@ impl Host {
         self.base.enable_children().unwrap();
         let group = self.base.child(name);
         group.create().unwrap();
-        self.own_groups
-            .lock()
-            .unwrap()
-            .push(group.path().to_owned());
         self.clean = self.snapshot();
         group
     }

@@ -1,18 +1,14 @@
 //! Random numbers with a seed that can be repeated.
 
 use std::ops::Range;
-use std::time::Duration;
 
 /// Variable with another seed than the default.
-pub const SEED_VARIABLE: &str = "PLIMSOLL_SEED";
+const SEED_VARIABLE: &str = "PLIMSOLL_SEED";
 /// Seed of the gate, so that each run makes the same choices.
 const SEED: u64 = 1;
 
 /// splitmix64, which is good enough for choosing faults.
-pub struct Random {
-    pub seed: u64,
-    state: u64,
-}
+pub struct Random(u64);
 
 impl Random {
     /// Uses the seed of the environment, or the default; prints it.
@@ -20,12 +16,12 @@ impl Random {
         let given = std::env::var(SEED_VARIABLE).ok();
         let seed = given.map_or(SEED, |text| text.parse().unwrap());
         println!("{what}: {SEED_VARIABLE}={seed}");
-        Self { seed, state: seed }
+        Self(seed)
     }
 
     pub fn next(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.state;
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)
@@ -33,10 +29,6 @@ impl Random {
 
     pub fn within(&mut self, range: Range<u64>) -> u64 {
         range.start + self.next() % (range.end - range.start)
-    }
-
-    pub fn ms(&mut self, range: Range<u64>) -> Duration {
-        Duration::from_millis(self.within(range))
     }
 
     /// Returns true with a probability in percent.

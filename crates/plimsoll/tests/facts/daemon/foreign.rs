@@ -118,7 +118,7 @@ mod v2_only {
         for round in 1..=3 {
             switch_controller(&slice, "-cpu");
             wait_until("it is noticed", || seen(&daemon) >= 2 * round);
-            wait_for_quota(&daemon, &web, 30_000);
+            wait_for_quota(&web, 30_000);
             wait_until("it is a batch group again", || {
                 jobs.has_idle() && is_idle(&jobs)
             });

@@ -19,7 +19,7 @@ fn sighup_and_reload_both_read_the_file_again_or_refuse_it_whole() {
     let daemon = Daemon::start(&host, &text("30ms/100ms"));
     daemon.write(&text("40ms/100ms"));
     daemon.send(Signal::SIGHUP);
-    wait_for_quota(&daemon, &group, 40_000);
+    wait_for_quota(&group, 40_000);
     daemon.write(&text("50ms/100ms"));
     daemon.reload().good();
     assert_eq!(quota_us(&group), 50_000, "a reload answers when it is done");

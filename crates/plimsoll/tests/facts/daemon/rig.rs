@@ -18,9 +18,7 @@ use plimsoll_daemon::control::client::Client;
 use plimsoll_daemon::control::protocol::{Answer, Request, SOCKET};
 use plimsoll_daemon::state::{Group, State};
 
-use crate::common::{
-    Finished, Host, Looks, Running, assert_same, bandwidth_us, knob, membership, wait_until,
-};
+use crate::common::{Finished, Host, Running, assert_same, bandwidth_us, knob, wait_until};
 
 /// The path of a cgroup for a group of the file.
 pub fn shown(group: &CpuGroup) -> String {
@@ -114,10 +112,6 @@ impl<'h> Daemon<'h> {
     /// Takes the present state as the reference of the final comparison.
     pub fn take_as_before(&mut self) {
         self.before = self.host.snapshot();
-    }
-
-    pub fn before(&self) -> &BTreeMap<PathBuf, String> {
-        &self.before
     }
 
     fn command(&self) -> Command {
@@ -308,37 +302,6 @@ pub fn remove_group(group: &CpuGroup) {
     });
 }
 
-/// Returns whether a folder belongs to a group: a rebuilt group has its name with a `+` and a
-/// number.
-fn is_named(folder: &str, name: &str) -> bool {
-    let rest = folder.strip_prefix(name);
-    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('+'))
-}
-
-pub fn own_group(host: &Host, name: &str) -> Option<CpuGroup> {
-    let parents = ["plimsoll", "plimsoll-batch"].map(|parent| host.base().child(parent));
-    let groups = parents
-        .iter()
-        .flat_map(|parent| parent.children().unwrap_or_default());
-    let mut named = groups.filter(|group| {
-        let folder = group.path().file_name().unwrap_or_default();
-        is_named(&folder.to_string_lossy(), name)
-    });
-    named.next()
-}
-
-/// The processes of one of Plimsoll's groups.
-pub fn members(host: &Host, name: &str) -> Vec<i32> {
-    let group = own_group(host, name);
-    let members = group.and_then(|group| group.all_processes().ok());
-    members.unwrap_or_default()
-}
-
-/// Whether a process is in one of Plimsoll's groups of that name.
-pub fn is_in(host: &Host, pid: i32, name: &str) -> bool {
-    members(host, name).contains(&pid)
-}
-
 /// Ends processes that are not children of this one.
 pub fn kill_all(pids: &[i32]) {
     for pid in pids {
@@ -348,27 +311,8 @@ pub fn kill_all(pids: &[i32]) {
 }
 
 /// Waits until a cgroup has a quota.
-pub fn wait_for_quota(daemon: &Daemon, group: &CpuGroup, expected_us: i64) {
-    let what = format!("{} has quota {expected_us}", shown(group));
-    let mut last = None;
-    let mut looks = Looks::begin();
-    loop {
-        let now = group.read_cpu_max().ok().map(|_| quota_us(group));
-        if now == Some(expected_us) {
-            return;
-        }
-        last = now.or(last);
-        let goes_on = looks.again();
-        assert!(
-            goes_on,
-            "waited in vain until {what}, not {last:?}: {}",
-            daemon.log()
-        );
-    }
-}
-
-/// Waits until a process is in one of Plimsoll's groups.
-pub fn wait_until_in(daemon: &Daemon, pid: i32, name: &str) {
-    let what = format!("{pid}, now in {}, is in {name}", membership(pid));
-    wait_until(&what, || is_in(daemon.host, pid, name));
+pub fn wait_for_quota(group: &CpuGroup, expected_us: i64) {
+    wait_until(&format!("{} has quota {expected_us}", shown(group)), || {
+        group.read_cpu_max().is_ok() && quota_us(group) == expected_us
+    });
 }

@@ -67,7 +67,7 @@ fn overlap_of_two_groups_is_logged_once_and_shown() {
         remove_group(&exact);
         wait_until("it is forgotten", || daemon.group(&shown(&exact)).is_none());
         exact.create().unwrap();
-        wait_for_quota(&daemon, &exact, 20_000);
+        wait_for_quota(&exact, 20_000);
     }
     assert_eq!(daemon.log().matches(told).count(), 1, "{}", daemon.log());
     // Without the first group the other one gets it, without an overlap.

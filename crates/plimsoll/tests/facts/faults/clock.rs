@@ -30,7 +30,7 @@ impl Scene {
     fn assert_it_works(&self, daemon: &Daemon) {
         let group = daemon.host.base().child("g-new");
         group.create().unwrap();
-        wait_for_quota(daemon, &group, 30_000);
+        wait_for_quota(&group, 30_000);
         remove_group(&group);
         let updates = || daemon.state().headroom.unwrap().nr_updates;
         let before = updates();

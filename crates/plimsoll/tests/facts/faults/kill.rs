@@ -53,9 +53,9 @@ impl Scene {
         all && is_idle(&self.jobs) && quota_us(&self.jobs) > 0
     }
 
-    fn wait_until_as_the_policy_says(&self, daemon: &Daemon) {
+    fn wait_until_as_the_policy_says(&self) {
         for group in &self.limited {
-            wait_for_quota(daemon, group, 30_000);
+            wait_for_quota(group, 30_000);
             assert_eq!(group.read_weight().unwrap(), 50);
         }
         wait_until("the batch group is limited", || self.is_limited());
@@ -102,7 +102,7 @@ fn limits_hold_over_kills_at_any_moment_and_match_the_policy_after_the_restart()
     let scene = Scene::new(&mut host);
     let burner = host.start_load_in(&scene.jobs, "burn --threads 2 --duration 600s");
     let mut daemon = Daemon::start(&host, &scene.text);
-    scene.wait_until_as_the_policy_says(&daemon);
+    scene.wait_until_as_the_policy_says();
     let stop = AtomicBool::new(false);
     let looks = thread::scope(|scope| {
         let actor = scope.spawn(|| come_and_go(&host, &stop));
@@ -122,7 +122,7 @@ fn limits_hold_over_kills_at_any_moment_and_match_the_policy_after_the_restart()
                 daemon.kill_hard();
             }
             daemon.restart();
-            scene.wait_until_as_the_policy_says(&daemon);
+            scene.wait_until_as_the_policy_says();
         }
         stop.store(true, Ordering::Relaxed);
         actor.join().unwrap();

@@ -21,7 +21,7 @@ fn limits_stay_and_are_undone_without_the_runtime_folder() {
     let later = host.base().child("later-1");
     later.create().unwrap();
     // Changes without a journal could not be undone after a kill, which is reported.
-    wait_for_quota(&daemon, &later, 40_000);
+    wait_for_quota(&later, 40_000);
     let folder = host.runtime().display().to_string();
     daemon.wait_for_log(&format!(
         "{folder}: was removed, and the undo journal with it"
