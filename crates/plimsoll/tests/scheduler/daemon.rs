@@ -9,13 +9,8 @@ use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::enforcer::EnforcerKind;
 
 use crate::common::wait_until;
-use crate::daemon_rig::{Daemon, is_idle, of_cgroup, quota_us, rule, shown};
+use crate::daemon_rig::{Daemon, is_idle, of_cgroup, quota_us, rule, rule_of, shown};
 use crate::rig::{EagerHugePages, Rig, cgroup_id, rig, state};
-
-/// A group of the file for one cgroup.
-fn file_group(name: &str, group: &CpuGroup, knobs: &str) -> String {
-    rule(name, &of_cgroup(&shown(group)), knobs)
-}
 
 /// A batch group of the file for all cgroups of the base that are called so.
 pub fn jobs(rig: &Rig, knobs: &str) -> String {
@@ -156,7 +151,7 @@ fn normal_groups_are_scheduled_until_they_end() {
     let loads = [rig.fair_burners(&job, 1, 1), rig.fair_burners(&web, 2, 1)];
     let jobs = jobs(&rig, QUOTA);
     let burst = "quota = \"20ms/100ms\", burst = \"100ms\"";
-    let both = format!("{jobs}{}", file_group("web", &web, burst));
+    let both = format!("{jobs}{}", rule_of("web", &web, burst));
     let daemon = Daemon::start(rig.host, &both);
     for (group, quota) in [(&job, 30_000), (&web, 20_000)] {
         rig.assert_quota(&shown(group), quota, 100_000);

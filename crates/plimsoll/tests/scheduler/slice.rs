@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::common::{text, wait_until};
-use crate::daemon_rig::{Daemon, of_cgroup, rule, shown};
+use crate::daemon_rig::{Daemon, rule_of};
 use crate::rig::rig;
 
 const FILE: &str = "/proc/sys/kernel/sched_cfs_bandwidth_slice_us";
@@ -14,11 +14,7 @@ fn slice_of_the_file_applies_to_every_group_until_it_is_removed() {
     let before = text(Path::new(FILE));
     let job = rig.group("job-1");
     let burners = rig.fair_burners(&job, 1, 1);
-    let jobs = rule(
-        "jobs",
-        &of_cgroup(&shown(&job)),
-        "class = \"batch\"\nquota = \"50ms/100ms\"",
-    );
+    let jobs = rule_of("jobs", &job, "class = \"batch\"\nquota = \"50ms/100ms\"");
     let with_slice = |slice: &str| format!("bandwidth-slice = \"{slice}\"\n{jobs}");
     // The guest belongs to this test, so its daemon may own the whole machine.
     let wrapper = ["env", "PLIMSOLL_CGROUP_BASE="];

@@ -6,7 +6,7 @@ mod vm_only {
 
     use crate::common::{Host, in_vm, nr_cpus, wait_until};
     use crate::daemon::lifecycle::metrics;
-    use crate::rig::{Daemon, of_cgroup, quota_us, rule, shown};
+    use crate::rig::{Daemon, quota_us, rule_of};
 
     const ONLINE: &str = "/sys/devices/system/cpu/cpu1/online";
 
@@ -48,12 +48,8 @@ mod vm_only {
         let mut host = Host::new();
         let (jobs, main) = (host.group("jobs"), host.group("main"));
         let text = "[metrics]\nlisten = \"127.0.0.1:0\"\n".to_owned()
-            + &rule("jobs", &of_cgroup(&shown(&jobs)), "class = \"batch\"")
-            + &rule(
-                "main",
-                &of_cgroup(&shown(&main)),
-                &format!("headroom = \"{all}cpus\""),
-            );
+            + &rule_of("jobs", &jobs, "class = \"batch\"")
+            + &rule_of("main", &main, &format!("headroom = \"{all}cpus\""));
         let daemon = Daemon::start(&host, &text);
         daemon.wait_for_log("metrics at http://");
         assert_eq!(told(&daemon), [all; 3]);

@@ -6,7 +6,7 @@ use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::knobs::Bandwidth;
 
 use crate::common::{Host, wait_until};
-use crate::rig::{Daemon, is_idle, of_cgroup, quota_us, rule, shown, wait_for_quota};
+use crate::rig::{Daemon, is_idle, quota_us, rule_of, shown, wait_for_quota};
 
 fn write_quota(group: &CpuGroup, quota: &str) {
     group
@@ -29,8 +29,8 @@ fn is_told(log: &str, group: &CpuGroup, quota_us: u32) -> bool {
 fn external_change_is_noticed_reported_and_respected() {
     let mut host = Host::new();
     let (group, other) = (host.group("web"), host.group("other"));
-    let text = rule("web", &of_cgroup(&shown(&group)), "quota = \"30ms/100ms\"")
-        + &rule("other", &of_cgroup(&shown(&other)), "weight = 300");
+    let text = rule_of("web", &group, "quota = \"30ms/100ms\"")
+        + &rule_of("other", &other, "weight = 300");
     let mut daemon = Daemon::start(&host, &text);
     assert_eq!(seen(&daemon), 0);
     for (round, ms) in [60, 70, 80].into_iter().enumerate() {
@@ -76,7 +76,7 @@ mod v2_only {
         assert!(host.is_v2(), "cgroup v1 has no such switch");
         let slice = host.group("slice");
         let group = host.group("slice/web");
-        let text = rule("web", &of_cgroup(&shown(&group)), "quota = \"30ms/100ms\"");
+        let text = rule_of("web", &group, "quota = \"30ms/100ms\"");
         let daemon = Daemon::start(&host, &text);
         assert_eq!(quota_us(&group), 30_000);
         for round in 1..=2 {
@@ -108,12 +108,8 @@ mod v2_only {
         let slice = host.group("slice");
         let (web, jobs) = (host.group("slice/web"), host.group("slice/jobs"));
         let text = "enforce = true\n".to_owned()
-            + &rule(
-                "web",
-                &of_cgroup(&shown(&web)),
-                "quota = \"30ms/100ms\", headroom = \"30%\"",
-            )
-            + &rule("jobs", &of_cgroup(&shown(&jobs)), "class = \"batch\"");
+            + &rule_of("web", &web, "quota = \"30ms/100ms\", headroom = \"30%\"")
+            + &rule_of("jobs", &jobs, "class = \"batch\"");
         let daemon = Daemon::start(&host, &text);
         for round in 1..=3 {
             switch_controller(&slice, "-cpu");

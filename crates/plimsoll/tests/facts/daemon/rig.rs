@@ -34,6 +34,11 @@ pub fn rule(name: &str, matches: &str, knobs: &str) -> String {
     text
 }
 
+/// A group of the file for one cgroup.
+pub fn rule_of(name: &str, group: &CpuGroup, knobs: &str) -> String {
+    rule(name, &of_cgroup(&shown(group)), knobs)
+}
+
 pub fn of_cgroup(pattern: &str) -> String {
     format!("cgroup = \"{pattern}\"")
 }

@@ -5,13 +5,13 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use crate::account::{Account, USER};
 use crate::common::{Host, wait_until};
-use crate::rig::{Daemon, of_cgroup, quota_us, rule, shown};
+use crate::rig::{Daemon, quota_us, rule_of, shown};
 
 #[test]
 fn no_request_of_a_user_who_is_not_an_operator_is_answered() {
     let mut host = Host::new();
     let (web, home) = (host.group("web"), host.group("home"));
-    let text = rule("web", &of_cgroup(&shown(&web)), "quota = \"30ms/100ms\"");
+    let text = rule_of("web", &web, "quota = \"30ms/100ms\"");
     let mut daemon = Daemon::start(&host, &text);
     let before = host.snapshot();
     let user = Account::new(USER);
@@ -68,7 +68,7 @@ fn group_name_cannot_hide_files_of_the_daemon_or_kernel() {
 fn the_runtime_folder_shows_operators_the_socket_and_nothing_else() {
     let mut host = Host::new();
     let web = host.group("web");
-    let text = rule("web", &of_cgroup(&shown(&web)), "quota = \"30ms/100ms\"");
+    let text = rule_of("web", &web, "quota = \"30ms/100ms\"");
     let daemon = Daemon::start(&host, &text);
     host.run(["set", "web", "--quota", "40ms/100ms"]).good();
     let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;

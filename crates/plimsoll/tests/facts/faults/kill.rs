@@ -8,7 +8,9 @@ use plimsoll_cgroupfs::CpuGroup;
 use crate::common::random::Random;
 use crate::common::{Host, Looks, wait_until};
 use crate::moments::Changes;
-use crate::rig::{Daemon, is_idle, of_cgroup, quota_us, remove_group, rule, shown, wait_for_quota};
+use crate::rig::{
+    Daemon, is_idle, of_cgroup, quota_us, remove_group, rule, rule_of, wait_for_quota,
+};
 
 /// Kills of a running daemon.
 const KILLS: u64 = 6;
@@ -36,8 +38,8 @@ impl Scene {
             "short",
             &of_cgroup(&format!("{base}/short-*")),
             "quota = \"40ms/100ms\"",
-        ) + &rule("jobs", &of_cgroup(&shown(&jobs)), "class = \"batch\"")
-            + &rule("main", &of_cgroup(&shown(&main)), "headroom = \"30%\"");
+        ) + &rule_of("jobs", &jobs, "class = \"batch\"")
+            + &rule_of("main", &main, "headroom = \"30%\"");
         Self {
             limited,
             jobs,

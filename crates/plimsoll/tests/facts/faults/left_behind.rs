@@ -3,14 +3,14 @@
 use std::fs;
 
 use crate::common::Host;
-use crate::rig::{Daemon, of_cgroup, quota_us, remove_group, rule, shown, wait_for_quota};
+use crate::rig::{Daemon, of_cgroup, quota_us, remove_group, rule, rule_of, wait_for_quota};
 
 #[test]
 fn limits_stay_and_are_undone_without_the_runtime_folder() {
     let mut host = Host::new();
     let web = host.group("web");
     let base = host.base_path();
-    let text = rule("web", &of_cgroup(&shown(&web)), "quota = \"30ms/100ms\"")
+    let text = rule_of("web", &web, "quota = \"30ms/100ms\"")
         + &rule(
             "later",
             &of_cgroup(&format!("{base}/later-*")),

@@ -7,7 +7,7 @@
 use std::panic::catch_unwind;
 use std::sync::{Once, PoisonError};
 
-use crate::daemon_rig::{Daemon, of_cgroup, rule, shown};
+use crate::daemon_rig::{Daemon, rule_of};
 use crate::rig::{Keeper, Loan, RIG, Rig};
 
 mod daemon;
@@ -29,7 +29,7 @@ pub fn with_daemon() -> Loan {
         let group = rig.host.base().child("keeper");
         group.create().unwrap();
         let sleeper = rig.host.start_in(&group, ["sleep", "100000"]);
-        let rule = rule("keeper", &of_cgroup(&shown(&group)), "class = \"batch\"");
+        let rule = rule_of("keeper", &group, "class = \"batch\"");
         let daemon = Daemon::start(rig.host, &rule);
         rig.wait_until_scheduled(&group);
         rig.keep(Keeper::Daemon(Box::new(daemon), rule, sleeper))

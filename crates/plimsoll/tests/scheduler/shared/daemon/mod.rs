@@ -5,7 +5,7 @@ use plimsoll_engine::enforcer::EnforcerKind;
 use super::with_daemon;
 use crate::common::{wait_for, wait_until};
 use crate::daemon::jobs;
-use crate::daemon_rig::{is_idle, of_cgroup, quota_us, remove_group, rule, shown};
+use crate::daemon_rig::{is_idle, quota_us, remove_group, rule_of, shown};
 use crate::rig::{Rig, state};
 
 mod nested;
@@ -23,7 +23,7 @@ fn batch_and_normal_cgroups_are_scheduled() {
     let (early, web) = (rig.group("job-early"), rig.group("web"));
     let before = rig.fair_burners(&early, 1, 1);
     let beside = rig.host.start_in(&web, ["sleep", "100000"]);
-    rig.reload(&(jobs(&rig, "") + &rule("web", &of_cgroup(&shown(&web)), "nice = 3")));
+    rig.reload(&(jobs(&rig, "") + &rule_of("web", &web, "nice = 3")));
     assert_eq!(state(), "enabled");
     rig.wait_until_scheduled(&early);
     let late = rig.host.base().child("job-late");

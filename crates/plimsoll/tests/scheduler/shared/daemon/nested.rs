@@ -4,7 +4,7 @@ use plimsoll_cgroupfs::CpuGroup;
 
 use super::finish;
 use crate::daemon::with_class;
-use crate::daemon_rig::{of_cgroup, rule, shown};
+use crate::daemon_rig::{rule_of, shown};
 use crate::shared::with_daemon;
 
 #[test]
@@ -19,7 +19,7 @@ fn nested_cgroup_belongs_to_a_later_parent_but_not_to_its_successor() {
     ];
     let of = |group: &CpuGroup, percent: u32| {
         let knobs = with_class(&format!("quota = \"{percent}ms/100ms\""));
-        rule(&format!("of-{percent}"), &of_cgroup(&shown(group)), &knobs)
+        rule_of(&format!("of-{percent}"), group, &knobs)
     };
     let slot_of = |group: &CpuGroup| rig.slot(group).unwrap()["slot"].as_u64();
     let parent_of = |group: &CpuGroup| rig.slot(group).unwrap()["parent"].as_u64();

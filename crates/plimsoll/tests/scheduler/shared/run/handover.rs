@@ -1,6 +1,6 @@
 //! The scheduler and its groups outlive commands that end or are killed, and the owner.
 
-use crate::common::{Running, tasks_below};
+use crate::common::Running;
 use crate::daemon_rig::kill_all;
 use crate::rig::{Rig, wait_for_threads};
 use crate::shared::with_command;
@@ -97,31 +97,6 @@ fn scheduler_of_a_killed_owner_continues_under_the_next() {
     expect_same_scheduler(&rig, &before);
     first.stop();
     second.stop();
-    rig.assert_nothing_left();
-}
-
-#[test]
-fn next_owner_has_the_groups_of_killed_commands_with_their_processes() {
-    let rig = with_command();
-    let (first, second) = two_groups(&rig);
-    let groups = ["first", "second"].map(|name| rig.host.batch(name));
-    let members = || {
-        let mut all: Vec<i32> = groups.iter().flat_map(tasks_below).collect();
-        all.sort_unstable();
-        all
-    };
-    let before = members();
-    rig.host.kill_owner();
-    first.kill_hard();
-    second.kill_hard();
-    rig.batch_sleeper("third").stop();
-    assert_eq!(members(), before);
-    groups
-        .iter()
-        .for_each(|group| rig.wait_until_scheduled(group));
-    rig.assert_quota("second", 20_000, 100_000);
-    rig.assert_never_ejected();
-    kill_all(&before);
     rig.assert_nothing_left();
 }
 
