@@ -130,15 +130,6 @@ fn the_exit_code_is_right_whatever_signals_the_caller_blocks_or_ignores() {
 }
 
 #[test]
-fn exit_code_of_a_command_killed_by_a_real_time_signal_is_128_plus_the_signal() {
-    let host = Host::new();
-    let number = libc::SIGRTMIN() + 3;
-    let finished = host.run(["run", "--", "sh", "-c", &format!("kill -{number} $$")]);
-    assert_eq!(finished.code(), 128 + number);
-    host.assert_clean();
-}
-
-#[test]
 fn a_signal_that_the_caller_blocks_is_passed_on_to_the_command() {
     let host = Host::new();
     let mut command = host.plimsoll(["run", "--", "sleep", "600"]);

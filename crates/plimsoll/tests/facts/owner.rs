@@ -9,7 +9,6 @@ use std::process::Command;
 
 use crate::account::{Account, USER};
 use crate::common::{Host, Running, bandwidth_us, binary, is_alive, membership, wait_until};
-use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use plimsoll_daemon::control::protocol::SOCKET;
@@ -101,6 +100,9 @@ fn an_owner_on_demand_ends_after_its_last_group() {
     // It has a session of its own, so the end of its client's session does not end it.
     let session = nix::unistd::getsid(Some(Pid::from_raw(owner))).unwrap();
     assert_eq!(session.as_raw(), owner);
+    let stat = fs::read_to_string(format!("/proc/{owner}/stat")).unwrap();
+    let parent = stat.rsplit(") ").next().unwrap().split(' ').nth(1);
+    assert_ne!(parent.unwrap(), running.pid().to_string());
     outlast_an_idle_owner();
     assert!(is_alive(owner), "it has a group");
     running.stop();
@@ -203,22 +205,6 @@ fn owner_started_from_a_group_leaves_it() {
     assert!(!membership(owner).contains("/plimsoll/"), "{owner}");
     running.stop();
     wait_until("everything is as it was", || host.is_clean());
-}
-
-#[test]
-fn owner_closes_files_inherited_from_its_client() {
-    let host = Host::new();
-    let lock = tempfile::NamedTempFile::new().unwrap();
-    // As with `exec 9>lock; flock 9` in a shell.
-    fcntl(lock.as_file(), FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
-    host.run(["run", "--", "true"]).good();
-    let owner = host.owner_pid();
-    let files = fs::read_dir(format!("/proc/{owner}/fd")).unwrap();
-    let open: Vec<PathBuf> = files
-        .filter_map(|file| fs::read_link(file.ok()?.path()).ok())
-        .collect();
-    assert!(open.len() > 3, "{open:?}");
-    assert!(!open.contains(&lock.path().to_owned()), "{open:?}");
 }
 
 #[test]

@@ -155,18 +155,6 @@ fn an_owner_is_the_same_whatever_process_has_started_it() {
 }
 
 #[test]
-fn an_owner_is_no_child_of_a_client_that_runs_on() {
-    let host = Host::new();
-    let running = host.start(["run", "--name", "job", "--", "sleep", "600"]);
-    wait_until("there is an owner", || host.owner().is_some());
-    let stat = text(&PathBuf::from(format!("/proc/{}/stat", host.owner_pid())));
-    let parent = stat.rsplit(") ").next().unwrap().split(' ').nth(1);
-    assert_ne!(parent.unwrap(), running.pid().to_string());
-    running.stop();
-    host.assert_clean();
-}
-
-#[test]
 fn an_owner_has_two_files_open_for_each_command_at_most() {
     let host = Host::new();
     let start = |number: usize| {

@@ -20,16 +20,6 @@ fn the_exit_code_is_the_commands_own() {
 }
 
 #[test]
-fn exit_code_of_a_killed_command_is_128_plus_the_signal() {
-    let host = Host::new();
-    for signal in [Signal::SIGKILL, Signal::SIGTERM, Signal::SIGSEGV] {
-        let finished = host.run(sh(&format!("kill -{} $$", signal as i32)));
-        assert_eq!(finished.code(), 128 + signal as i32);
-    }
-    host.assert_clean();
-}
-
-#[test]
 fn exit_code_is_127_for_a_missing_command_and_126_if_it_cannot_run() {
     let host = Host::new();
     let missing = host.run(["run", "--cap", "20%", "--", "no-such-command"]);
