@@ -34,21 +34,25 @@ fn doctor_says_yes_where_run_works_and_leaves_nothing() {
 }
 
 #[test]
-fn doctor_gives_the_reason_of_run_where_a_mount_hides_the_cgroups() {
+fn doctor_gives_the_reason_of_run_where_the_cgroups_are_not_mounted_or_hidden() {
     let host = Host::new();
-    for over in ["$MOUNT", "$MOUNT/.."] {
-        let script = format!("mount -t tmpfs tmpfs \"{over}\" || exit 99\n{BOTH}");
-        let mut command = with_own_mounts(&script);
+    let over = "another file system is mounted over";
+    for (hide, reason) in [
+        ("umount -l \"$MOUNT\"", "mount"),
+        ("mount -t tmpfs tmpfs \"$MOUNT\"", over),
+        ("mount -t tmpfs tmpfs \"$MOUNT/..\"", over),
+    ] {
+        let mut command = with_own_mounts(&format!("{hide} || exit 99\n{BOTH}"));
         command.arg(binary());
         let finished = run_and_doctor(&host, command);
-        assert_eq!(finished.code(), 125, "{over}: {finished:?}");
+        assert_eq!(finished.code(), 125, "{hide}: {finished:?}");
         let lines: Vec<&str> = finished.stderr.lines().collect();
         let [run, "run: 125", doctor] = &lines[..] else {
-            panic!("{over}: {finished:?}");
+            panic!("{hide}: {finished:?}");
         };
-        assert_eq!(run, doctor, "{over}");
+        assert_eq!(run, doctor, "{hide}");
         assert!(run.contains("no cpu controller"), "{run}");
-        assert!(run.contains("another file system is mounted over"), "{run}");
+        assert!(run.contains(reason), "{run}");
     }
     host.assert_clean();
 }
@@ -87,6 +91,7 @@ fn doctor_says_no_where_run_fails_because_of_the_runtime_folder() {
         r#"chmod 1777 "$PLIMSOLL_RUNTIME_DIR""#,
         r#"chmod 700 "$PLIMSOLL_RUNTIME_DIR" && chown 1 "$PLIMSOLL_RUNTIME_DIR""#,
         "export PLIMSOLL_RUNTIME_DIR=/dev/null",
+        "export PLIMSOLL_RUNTIME_DIR=/proc/plimsoll",
         &format!("export PLIMSOLL_RUNTIME_DIR=/run/{long}"),
     ] {
         let script = format!("{{ {unusable}; }} || exit 99\n{BOTH}");

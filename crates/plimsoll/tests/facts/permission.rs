@@ -125,38 +125,6 @@ fn in_a_delegated_subtree_a_user_needs_no_root() {
 }
 
 #[test]
-fn missing_cpu_controller_is_reported_with_a_remedy() {
-    let host = Host::new();
-    let mount = host.hierarchy().cpu_folder(Path::new(""));
-    let before = host.snapshot();
-    // In a mount namespace of its own, which ends with the command.
-    let script = r#"umount -l "$MOUNT" || exit 99
-        "$@"; code=$?; [ $code = 125 ] || exit 98
-        "$0" doctor; exit $?"#;
-    let mut command = crate::common::with_own_mounts(script);
-    command.arg(crate::common::binary());
-    command
-        .arg(crate::common::binary())
-        .args(["run", "--cap", "20%", "--", "true"]);
-    command.env("MOUNT", &mount);
-    host.confine(&mut command);
-    let finished = host.spawn(command).finish();
-    assert_eq!(finished.code(), 125, "{finished:?}");
-    for line in finished.stderr.lines() {
-        assert!(
-            line.contains("no cpu controller") && line.contains("mount"),
-            "{line}"
-        );
-    }
-    assert_eq!(finished.stderr.lines().count(), 2, "{finished:?}");
-    assert!(
-        mount.join("cgroup.procs").exists(),
-        "the machine's own mount is gone"
-    );
-    host.assert_as(&before);
-}
-
-#[test]
 fn read_only_cgroups_are_reported_with_a_remedy() {
     let host = Host::new();
     let mount = host.hierarchy().cpu_folder(Path::new(""));
