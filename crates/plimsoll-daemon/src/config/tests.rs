@@ -146,6 +146,10 @@ fn errors_name_the_field_with_line_and_column() {
             "p.toml:5:9: quota: ",
         ),
         (
+            group(&format!("{matched}headroom = \"999cpus\"")),
+            "p.toml:5:12: headroom: `999cpus` is more than the ",
+        ),
+        (
             group(&format!("{matched}quotta = \"1ms/100ms\"")),
             "p.toml:5:1: `quotta` is no key of a group (perhaps `quota`?); allowed: name, match, ",
         ),

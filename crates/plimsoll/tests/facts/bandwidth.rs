@@ -24,6 +24,10 @@ fn a_burst_of_others_above_the_quota_is_cut_while_the_limit_lasts() {
     assert!(refused.one_line().contains("burst"), "{refused:?}");
     host.run(["set", &target, "--reset"]).good();
     assert_eq!(bandwidth_us(&group), (70_000, 100_000, 50_000));
+    // Alone, it is that of their quota.
+    host.run(["set", &target, "--burst", "10ms"]).good();
+    assert_eq!(bandwidth_us(&group), (70_000, 100_000, 10_000));
+    host.run(["set", &target, "--reset"]).good();
     host.end_idle_owner();
     host.assert_as(&before);
 }

@@ -1,8 +1,6 @@
 //! Foreign cgroups with knobs on this kernel. What happens between any two writes is shown by the
 //! random steps of the owner on the kernel in memory.
 
-use std::path::Path;
-
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::group_policy::{GroupPolicy, Selector};
@@ -52,19 +50,7 @@ mod v2_only {
         assert_eq!(inner.read_weight().unwrap(), 70);
         enforcer.remove(&weighed.name).unwrap();
         assert_eq!(enforcer.undo().problems, <[String; 0]>::default());
-        assert!(!Path::new(&inner.cpu_file("cpu.weight")).exists());
-        assert_same(&before, &host.snapshot());
-        // Beside a process of its own, the controller would make `middle` threaded.
-        let sleeper = host.start_in(&middle, ["sleep", "600"]);
-        let mut enforcer = start(&host);
-        let refused = enforcer.put(&weighed).unwrap_err().to_string();
-        assert!(
-            refused.contains(&format!("holds process {}", sleeper.pid())),
-            "{refused}"
-        );
-        assert!(!Path::new(&inner.cpu_file("cpu.weight")).exists());
-        assert_eq!(enforcer.undo().problems, <[String; 0]>::default());
-        sleeper.stop();
+        assert!(!inner.cpu_file("cpu.weight").exists());
         assert_same(&before, &host.snapshot());
     }
 }

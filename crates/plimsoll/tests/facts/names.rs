@@ -46,34 +46,25 @@ fn odd_cgroup_is_set_by_its_bytes_and_by_the_name_in_json() {
     let folder = group.cpu_file("");
     let path = PathBuf::from("/").join(group.path());
     let name = text_of(&path);
+    let run = |command: &str, target: &OsStr, flags: &[&str]| {
+        let words = [OsStr::new(command), target].into_iter();
+        host.run(words.chain(flags.iter().map(OsStr::new))).good()
+    };
+    let quota = &["--quota", "40ms/100ms"][..];
     for target in [folder.as_os_str(), path.as_os_str(), OsStr::new(&name)] {
-        let set = [
-            OsStr::new("set"),
-            target,
-            OsStr::new("--quota"),
-            OsStr::new("40ms/100ms"),
-        ];
-        let set = host.run(set).good().stdout;
+        let set = run("set", target, quota).stdout;
         assert!(
             set.contains("a\\xff\\x1b[31m") && !set.contains('\x1b'),
             "{set:?}"
         );
         assert_eq!(bandwidth_us(&group).0, 40_000);
-        let show = [OsStr::new("show"), target, OsStr::new("--json")];
-        let shown = host.run(show).good();
+        let shown = run("show", target, &["--json"]);
         assert_eq!(shown.json()["group"]["name"], name.as_str());
-        let reset = [OsStr::new("set"), target, OsStr::new("--reset")];
-        host.run(reset).good();
+        run("set", target, &["--reset"]);
         assert_eq!(bandwidth_us(&group).0, -1);
     }
     // A killed owner leaves what leads back to it.
-    host.run([
-        OsStr::new("set"),
-        path.as_os_str(),
-        OsStr::new("--quota"),
-        OsStr::new("40ms/100ms"),
-    ])
-    .good();
+    run("set", path.as_os_str(), quota);
     host.kill_owner();
     host.run(["restore"]).good();
     wait_until("it is undone", || bandwidth_us(&group).0 == -1);

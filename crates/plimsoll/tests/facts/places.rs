@@ -2,51 +2,7 @@
 
 use crate::common::{Host, bandwidth_us, membership, wait_for, wait_until};
 use crate::rig::{Daemon, of_cgroup, rule, shown};
-use plimsoll_engine::host::nr_cpus_online;
 use plimsoll_engine::tasks;
-
-#[test]
-fn a_check_refuses_more_headroom_than_cpus() {
-    let mut host = Host::new();
-    let more = format!("{}cpus", nr_cpus_online() + 1);
-    let group = host.group("main");
-    let daemon = Daemon::ready(&host, "");
-    let text = rule(
-        "main",
-        &of_cgroup(&shown(&group)),
-        &format!("headroom = \"{more}\""),
-    );
-    daemon.write(&text);
-    let config = daemon.config();
-    let checked = host.run(["daemon", "--check", "--config", config.to_str().unwrap()]);
-    assert_eq!(checked.code(), 125, "{checked:?}");
-    assert!(checked.one_line().contains("headroom: `"), "{checked:?}");
-}
-
-#[test]
-fn burst_needs_a_quota_and_takes_the_one_that_is_there() {
-    let mut host = Host::new();
-    let refused = host.run(["run", "--quota", "max", "--burst", "10ms", "--", "true"]);
-    assert_eq!(refused.code(), 125, "{refused:?}");
-    assert!(
-        refused.one_line().contains("no effect without quota"),
-        "{refused:?}"
-    );
-    let group = host.group("theirs");
-    let target = shown(&group);
-    let refused = host.run(["set", &target, "--burst", "10ms"]);
-    assert!(
-        refused.one_line().contains("no effect without quota"),
-        "{refused:?}"
-    );
-    let theirs = "40ms/100ms".parse().unwrap();
-    let theirs = plimsoll_engine::knobs::Bandwidth::of(theirs, None);
-    group.write_cpu_max(&theirs.into()).unwrap();
-    host.run(["set", &target, "--burst", "10ms"]).good();
-    assert_eq!(bandwidth_us(&group), (40_000, 100_000, 10_000));
-    host.run(["set", &target, "--reset"]).good();
-    assert_eq!(bandwidth_us(&group), (40_000, 100_000, 0));
-}
 
 #[test]
 fn process_is_set_with_those_that_it_has_started() {

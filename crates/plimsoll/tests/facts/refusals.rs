@@ -43,14 +43,7 @@ fn bad_values_and_knobs_that_make_no_sense_together_are_refused_by_run_and_by_se
         ("--quota 10ms/100ms --burst 11ms", ["burst", "sched_ext"]),
         ("--cap 20% --enforcer magic", ["magic", "cgroup"]),
     ] {
-        let knobs: Vec<&str> = if let Some((flags, line)) = knobs.split_once("--cpu-max ") {
-            flags
-                .split_whitespace()
-                .chain(["--cpu-max", line])
-                .collect()
-        } else {
-            knobs.split(' ').collect()
-        };
+        let knobs: Vec<&str> = knobs.split(' ').collect();
         let run: Vec<&str> = ["run"]
             .iter()
             .chain(&knobs)
@@ -65,32 +58,7 @@ fn bad_values_and_knobs_that_make_no_sense_together_are_refused_by_run_and_by_se
             }
         }
     }
-    host.assert_clean();
-}
-
-#[test]
-fn unknown_words_are_refused_with_the_nearest_known_one() {
-    let host = Host::new();
-    for (words, unknown, nearest) in [
-        (
-            &["run", "--qouta", "6cpus", "--", "true"][..],
-            "--qouta",
-            "--quota",
-        ),
-        (&["run", "--caps", "20%", "--", "true"], "--caps", "--cap"),
-        (
-            &["run", "--head-room", "20%", "--", "true"],
-            "--head-room",
-            "--headroom",
-        ),
-        (&["set", "x", "--wieght", "20"], "--wieght", "--weight"),
-        (&["doctr"], "doctr", "doctor"),
-        (&["retsore"], "retsore", "restore"),
-    ] {
-        let line = refused(&host, words);
-        assert!(line.contains(unknown) && line.contains(nearest), "{line}");
-    }
-    assert!(refused(&host, &["run"]).contains("<CMD>"));
+    assert!(refused(&host, &["set", &target]).contains("knob"));
     host.assert_clean();
 }
 
@@ -130,38 +98,6 @@ fn missing_targets_are_refused() {
     let finished = host.spawn(command).finish();
     assert_eq!(finished.code(), 125);
     assert!(finished.one_line().contains(&missing), "{finished:?}");
-    host.assert_clean();
-}
-
-#[test]
-fn bad_names_are_refused() {
-    let host = Host::new();
-    let long = "x".repeat(65);
-    for name in [
-        "", ".", "..", "../up", "a/b", "a b", "-x", ".hidden", "a\nb", &long,
-    ] {
-        let finished = host.run(["run", &format!("--name={name}"), "--", "true"]);
-        assert_eq!(finished.code(), 125, "{name:?}");
-        assert!(finished.stderr.contains("name"), "{name:?}: {finished:?}");
-        host.assert_clean();
-    }
-}
-
-#[test]
-fn set_is_refused_without_knobs_or_with_knobs_unavailable_to_a_foreign_cgroup() {
-    let mut host = Host::new();
-    let group = host.group("foreign");
-    let target = format!("/{}", group.path().display());
-    assert!(refused(&host, &["set", &target]).contains("knob"));
-    for knobs in [
-        &["--cap", "10%", "--per-task"][..],
-        &["--cap", "10%", "--quota", "50ms/100ms"],
-        &["--class", "batch", "--weight", "5"],
-    ] {
-        let words: Vec<&str> = ["set", &target].iter().chain(knobs).copied().collect();
-        let line = refused(&host, &words);
-        assert!(line.contains("cannot be"), "{line}");
-    }
     host.assert_clean();
 }
 

@@ -74,21 +74,6 @@ fn restore_gives_a_foreign_cgroup_every_old_value() {
 }
 
 #[test]
-fn a_cgroup_can_be_named_by_its_folder_too() {
-    let mut host = Host::new();
-    let group = host.group("foreign");
-    let (folder, target) = (group.cpu_file(""), shown(&group));
-    let folder = folder.to_str().unwrap();
-    let shown = host.run(["set", folder, "--cap", "50%", "--json"]).good();
-    let shown = &shown.json()["group"];
-    assert_eq!(shown["name"], target);
-    assert_eq!(shown["knobs"]["cap"], "50%");
-    assert_eq!(bandwidth_us(&group), (10_000, 20_000, 1_000));
-    host.run(["restore"]).good();
-    assert_eq!(bandwidth_us(&group), (-1, 100_000, 0));
-}
-
-#[test]
 fn a_dry_run_of_set_and_a_refused_one_change_nothing() {
     let mut host = Host::new();
     let group = host.group("foreign");

@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 
 use crate::common::{Host, wait_until};
 use crate::moments::Changes;
-use crate::rig::{Daemon, is_idle, of_cgroup, quota_us, rule, shown};
+use crate::rig::{Daemon, is_idle, of_cgroup, quota_us, rule, rule_of, shown};
 
 #[test]
 fn stop_restores_every_setting() {
@@ -21,15 +21,9 @@ fn stop_restores_every_setting() {
     );
     web.write_cpu_max(&old.into()).unwrap();
     let load = host.start_load_in(&jobs, "burn --threads 1 --duration 600s");
-    let text = rule(
-        "web",
-        &of_cgroup(&shown(&web)),
-        "weight = 50, quota = \"20ms/50ms\"",
-    ) + &rule(
-        "jobs",
-        &of_cgroup(&shown(&jobs)),
-        "class = \"batch\", nice = 5",
-    ) + &rule("main", &of_cgroup(&shown(&home)), "headroom = \"30%\"");
+    let text = rule_of("web", &web, "weight = 50, quota = \"20ms/50ms\"")
+        + &rule_of("jobs", &jobs, "class = \"batch\", nice = 5")
+        + &rule_of("main", &home, "headroom = \"30%\"");
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let daemon = Daemon::start(&host, &text);
         assert!(
@@ -48,10 +42,7 @@ fn stop_restores_every_setting() {
 fn a_check_reads_the_file_and_does_nothing() {
     let mut host = Host::new();
     let group = host.group("web");
-    let daemon = Daemon::ready(
-        &host,
-        &rule("web", &of_cgroup(&shown(&group)), "quota = \"1cpus\""),
-    );
+    let daemon = Daemon::ready(&host, &rule_of("web", &group, "quota = \"1cpus\""));
     let config = daemon.config();
     let check = || host.run(["daemon", "--check", "--config", config.to_str().unwrap()]);
     let good = check().good();
@@ -69,30 +60,6 @@ fn a_check_reads_the_file_and_does_nothing() {
     assert_eq!(missing.code(), 125);
     assert!(missing.one_line().contains("plimsoll.toml"), "{missing:?}");
     daemon.assert_as_before();
-}
-
-#[test]
-fn a_group_that_this_host_cannot_enforce_fails_the_check_and_does_not_count_as_in_force() {
-    let mut host = Host::new();
-    let (web, jobs) = (host.group("web"), host.group("jobs"));
-    let text = rule(
-        "web",
-        &of_cgroup(&shown(&web)),
-        "quota = \"50ms/100ms\", burst = \"200ms\"",
-    ) + &rule("jobs", &of_cgroup(&shown(&jobs)), "class = \"batch\"");
-    let daemon = Daemon::start(&host, &text);
-    daemon.wait_for_log("2 groups of the file, 1 in force");
-    let config = daemon.config();
-    let checked = host.run(["daemon", "--check", "--config", config.to_str().unwrap()]);
-    assert_eq!(checked.code(), 125, "{checked:?}");
-    let line = checked.one_line();
-    assert!(
-        line.contains("plimsoll.toml: group `web`: burst: "),
-        "{line}"
-    );
-    let refused = daemon.reload();
-    assert_eq!(refused.one_line(), line);
-    daemon.stop();
 }
 
 /// Metrics of a daemon, as they come over HTTP.
@@ -113,7 +80,7 @@ fn metrics_are_served_on_the_address_of_the_file() {
     let mut host = Host::new();
     let group = host.group("web");
     let text = "[metrics]\nlisten = \"127.0.0.1:0\"\n".to_owned()
-        + &rule("web", &of_cgroup(&shown(&group)), "quota = \"30ms/100ms\"");
+        + &rule_of("web", &group, "quota = \"30ms/100ms\"");
     let daemon = Daemon::start(&host, &text);
     daemon.wait_for_log("metrics at http://");
     let answer = metrics(&daemon);
@@ -130,7 +97,7 @@ fn address_in_use_is_reported_and_groups_are_limited() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let text = format!("[metrics]\nlisten = \"{address}\"\n")
-        + &rule("web", &of_cgroup(&shown(&group)), "quota = \"30ms/100ms\"");
+        + &rule_of("web", &group, "quota = \"30ms/100ms\"");
     let daemon = Daemon::start(&host, &text);
     assert_eq!(quota_us(&group), 30_000);
     daemon.wait_for_log("metrics.listen: cannot serve metrics");

@@ -1,44 +1,7 @@
 //! Matches of groups of the file.
 
-use crate::common::{Host, bandwidth_us, wait_until};
-use crate::rig::{Daemon, is_idle, of_cgroup, quota_us, remove_group, rule, shown, wait_for_quota};
-
-#[test]
-fn cgroup_glob_matches_its_cgroups_and_no_others() {
-    let mut host = Host::new();
-    let (one, two, other) = (host.group("job-1"), host.group("job-2"), host.group("web"));
-    let below = host.group("job-1/part");
-    let pattern = format!("{}/job-*", host.base_path());
-    let text = rule(
-        "jobs",
-        &of_cgroup(&pattern),
-        "quota = \"30ms/100ms\", burst = \"10ms\"",
-    );
-    let daemon = Daemon::start(&host, &text);
-    assert_eq!(bandwidth_us(&one), (30_000, 100_000, 10_000));
-    assert_eq!(bandwidth_us(&two), (30_000, 100_000, 10_000));
-    assert_eq!(quota_us(&other), -1);
-    // A `*` stops at a `/`. On v2 it has no quota at all.
-    let limit = below.read_cpu_max().ok().and_then(|max| max.quota_usec);
-    assert_eq!(limit, None);
-    assert_eq!(daemon.names(), [shown(&one), shown(&two)]);
-    daemon.stop();
-}
-
-#[test]
-fn unit_pattern_matches_cgroups_of_units() {
-    let mut host = Host::new();
-    let unit = format!("encode-{}", std::process::id());
-    let job = host.group(&format!("{unit}-a.service"));
-    let inside = host.group(&format!("{unit}-a.service/worker"));
-    let other = host.group("other.service");
-    let matches = format!("unit = \"{unit}-*.service\"");
-    let daemon = Daemon::start(&host, &rule("encode", &matches, "class = \"batch\""));
-    assert!(is_idle(&job), "{}", daemon.log());
-    assert!(!is_idle(&other));
-    drop(inside);
-    daemon.stop();
-}
+use crate::common::{Host, wait_until};
+use crate::rig::{Daemon, of_cgroup, remove_group, rule, shown, wait_for_quota};
 
 #[test]
 fn overlap_of_two_groups_is_logged_once_and_shown() {

@@ -1,42 +1,33 @@
 //! Output of `show` with a daemon.
 
 use crate::common::{Host, wait_until};
-use crate::rig::{Daemon, of_cgroup, quota_us, rule, shown};
+use crate::rig::{Daemon, of_cgroup, quota_us, rule, rule_of, shown};
 
 #[test]
-fn the_table_has_a_line_for_each_group_and_json_has_all_of_it() {
+fn groups_are_shown_together_or_one_by_its_name_its_cgroup_or_a_process_in_it() {
     let mut host = Host::new();
     let (web, jobs) = (host.group("web"), host.group("jobs"));
-    let text = rule("web", &of_cgroup(&shown(&web)), "quota = \"30ms/100ms\"")
-        + &rule("jobs", &of_cgroup(&shown(&jobs)), "class = \"batch\"");
+    let sleeper = host.start_in(&web, ["sleep", "600"]);
+    let text = rule_of("web", &web, "quota = \"30ms/100ms\"")
+        + &rule_of("jobs", &jobs, "class = \"batch\"");
     let daemon = Daemon::start(&host, &text);
     let table = host.run(["show"]).good().stdout;
+    let json = host.run(["show", "--json"]).good();
+    let schema = json.json()["schema"].clone();
+    assert!(
+        schema.as_str().unwrap().starts_with("plimsoll."),
+        "{schema}"
+    );
     for word in ["web", "jobs", "30ms/100ms", "batch"] {
         assert!(table.contains(word), "{word}: {table}");
     }
-    let json = host.run(["show", "--json"]).good();
-    let document = json.json();
-    let schema = document["schema"].as_str().unwrap();
-    assert!(schema.starts_with("plimsoll."), "{schema}");
     for word in [&shown(&web), &shown(&jobs), "foreign_changes"] {
         assert!(json.stdout.contains(word), "{word}: {}", json.stdout);
     }
-    daemon.stop();
-}
-
-#[test]
-fn one_group_is_shown_by_its_name_its_cgroup_or_a_process_in_it() {
-    let mut host = Host::new();
-    let web = host.group("web");
-    let sleeper = host.start_in(&web, ["sleep", "600"]);
-    let text = rule("web", &of_cgroup(&shown(&web)), "quota = \"30ms/100ms\"");
-    let daemon = Daemon::start(&host, &text);
     for target in ["web", &shown(&web), &sleeper.pid().to_string()] {
         let text = host.run(["show", target]).good().stdout;
-        assert!(
-            text.contains("30ms/100ms") && text.contains(&shown(&web)),
-            "{target}: {text}"
-        );
+        let is_whole = text.contains("30ms/100ms") && text.contains(&shown(&web));
+        assert!(is_whole, "{target}: {text}");
         host.run(["show", target, "--json"]).good().json();
     }
     let missing = host.run(["show", "no-such-group"]);
