@@ -193,8 +193,6 @@ mod tests {
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
 
-    use plimsoll_engine::sample::HeadroomSample;
-
     use plimsoll_cgroupfs::name;
 
     use super::*;
@@ -241,44 +239,6 @@ mod tests {
             let labels = format!(r#"group="web",cgroup="/\\xff",name="{name}""#);
             assert!(applied(&labels), "{text}");
         }
-    }
-
-    #[test]
-    fn a_histogram_is_summed_up_and_its_last_bucket_has_no_bound() {
-        let mut state = State::default();
-        state.daemon.control_delay = Histogram {
-            bounds_usec: vec![1000, 10_000],
-            counts: vec![5, 2, 1],
-            sum_usec: 2_500_000,
-        };
-        let text = openmetrics(state);
-        let name = "plimsoll_daemon_control_delay_seconds";
-        for line in [
-            r#"_bucket{le="0.001"} 5"#,
-            r#"_bucket{le="0.01"} 7"#,
-            r#"_bucket{le="+Inf"} 8"#,
-            "_count 8",
-            "_sum 2.5",
-        ] {
-            assert!(text.contains(&format!("{name}{line}\n")), "{line}: {text}");
-        }
-    }
-
-    #[test]
-    fn all_batch_groups_are_counted_though_few_are_named() {
-        let headroom = HeadroomSample {
-            sides: vec!["/a".into(), "/b".into()],
-            nr_sides: 300,
-            ..HeadroomSample::default()
-        };
-        let text = openmetrics(State {
-            headroom: Some(headroom),
-            ..State::default()
-        });
-        assert!(
-            text.contains("plimsoll_headroom_side_groups 300\n"),
-            "{text}"
-        );
     }
 
     #[test]

@@ -76,7 +76,7 @@ pub fn state(second: u64, health: Health) -> State {
             nr_writes: second * 10,
             controller_usec: usec / 500,
             sides: vec!["encode".into()],
-            nr_sides: 1,
+            nr_sides: 300,
             ..HeadroomSample::default()
         }),
         scheduler: Some(SchedulerSample {

@@ -187,7 +187,7 @@ fn promtool_takes_the_rules_their_tests_and_the_example() {
     let check = |arguments: &[&str], name: &str| {
         let file = file(name);
         let arguments: Vec<_> = [arguments, &[file.to_str().unwrap()]].concat();
-        tools::promtool(&arguments, "");
+        tools::promtool(&arguments);
     };
     check(&["check", "rules", "--lint-fatal"], "plimsoll-rules.yml");
     check(&["test", "rules"], "plimsoll-rules-test.yml");

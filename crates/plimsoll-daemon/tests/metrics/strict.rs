@@ -2,7 +2,6 @@
 //! reader takes.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::fmt::Write as _;
 
 /// A metric as it is described.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -16,8 +15,6 @@ pub struct Description {
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Value {
-    /// The metric's name, without suffix.
-    pub metric: String,
     /// Name of the value, with its suffix.
     pub name: String,
     pub labels: BTreeMap<String, String>,
@@ -78,8 +75,7 @@ impl Text {
         *field = rest;
     }
 
-    fn take_value(&mut self, mut value: Value, current: &str) {
-        value.metric = current.to_owned();
+    fn take_value(&mut self, value: Value, current: &str) {
         let name = &value.name;
         let metric = self.metrics.get_mut(current).expect("described before");
         let suffix = name.strip_prefix(current);
@@ -97,34 +93,6 @@ impl Text {
         assert!(!is_flag || value.value == 1.0, "{value:?}");
         metric.labels.extend(value.labels.keys().cloned());
         self.values.push(value);
-    }
-
-    /// Returns the text in Prometheus's classic format, the only one that `promtool check metrics`
-    /// reads: metrics have the names of their values, and infos are gauges.
-    pub fn in_classic_format(&self) -> String {
-        let mut text = String::new();
-        for (name, metric) in &self.metrics {
-            let (suffix, kind) = match metric.kind.as_str() {
-                "counter" => ("_total", "counter"),
-                "info" => ("_info", "gauge"),
-                kind => ("", kind),
-            };
-            let help = &metric.help;
-            writeln!(
-                text,
-                "# HELP {name}{suffix} {help}\n# TYPE {name}{suffix} {kind}"
-            )
-            .unwrap();
-            let is_own = |value: &&Value| value.metric == *name;
-            for value in self.values.iter().filter(is_own) {
-                // Rust and the format escape the texts of the fixture alike.
-                let label = |(name, value): (&String, &String)| format!("{name}={value:?}");
-                let labels: Vec<_> = value.labels.iter().map(label).collect();
-                let (name, labels) = (&value.name, labels.join(","));
-                writeln!(text, "{name}{{{labels}}} {}", value.value).unwrap();
-            }
-        }
-        text
     }
 
     pub fn values_of(&self, name: &str) -> Vec<&Value> {
@@ -164,7 +132,6 @@ fn read_value(line: &str) -> Value {
     };
     let number = rest.strip_prefix(' ').expect("one space before the number");
     Value {
-        metric: String::new(),
         name: name.to_owned(),
         labels,
         value: number.parse().unwrap_or_else(|_| panic!("{line}")),

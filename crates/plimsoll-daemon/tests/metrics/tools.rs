@@ -1,8 +1,7 @@
 //! Debian's package `prometheus`, which has `promtool` too.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use nix::poll::{PollTimeout, poll};
 
@@ -31,18 +30,8 @@ pub fn wait(mut is_so: impl FnMut() -> bool) -> bool {
 }
 
 /// Runs promtool, which must succeed.
-pub fn promtool(arguments: &[&str], input: &str) {
-    let mut command = Command::new("promtool");
-    command.args(arguments).stdin(Stdio::piped());
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    child
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(input.as_bytes())
-        .unwrap();
-    let output = child.wait_with_output().unwrap();
+pub fn promtool(arguments: &[&str]) {
+    let output = Command::new("promtool").args(arguments).output().unwrap();
     let said = [output.stdout, output.stderr].concat();
     let said = String::from_utf8_lossy(&said);
     assert!(output.status.success(), "promtool {arguments:?}: {said}");
