@@ -3,7 +3,6 @@
 use plimsoll_daemon::control::protocol::{Answer, Choice, Envelope, Request, Run, Set, VERSION};
 use plimsoll_engine::knobs::Knobs;
 use proptest::collection::vec;
-use proptest::option::of;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
@@ -25,50 +24,50 @@ fn knobs() -> impl Strategy<Value = Knobs> {
     select(&KNOBS[..]).prop_map(|json| serde_json::from_str(json).unwrap())
 }
 
+/// Any request, with two choices for each.
 fn request() -> impl Strategy<Value = Request> {
-    let set = (any::<String>(), knobs(), any::<bool>(), any::<bool>()).prop_map(
-        |(target, knobs, best_effort, dry_run)| {
-            Request::Set(Box::new(Set {
+    let parts = (
+        0..10,
+        any::<String>(),
+        knobs(),
+        any::<bool>(),
+        any::<bool>(),
+    );
+    parts.prop_map(|(kind, target, knobs, one, other)| {
+        let choice = Choice {
+            best_effort: one,
+            dry_run: other,
+            ..Choice::default()
+        };
+        match kind {
+            0 => Request::Set(Box::new(Set {
                 target,
                 knobs,
-                choice: Choice {
-                    best_effort,
-                    dry_run,
-                    ..Choice::default()
-                },
-            }))
-        },
-    );
-    let run = (any::<String>(), any::<bool>(), knobs(), any::<bool>()).prop_map(
-        |(name, is_numbered, knobs, dry_run)| {
-            Request::Run(Box::new(Run {
-                subject: name.clone(),
-                name,
-                is_numbered,
+                choice,
+            })),
+            1 => Request::Run(Box::new(Run {
+                subject: target.clone(),
+                name: target,
+                is_numbered: one,
                 knobs,
-                choice: Choice {
-                    dry_run,
-                    ..Choice::default()
-                },
-            }))
-        },
-    );
-    let show = (of(any::<String>()), any::<bool>())
-        .prop_map(|(target, details)| Request::Show { target, details });
-    let tasks = any::<String>().prop_map(|target| Request::Tasks { target });
-    let burst = any::<bool>().prop_map(|enabled| Request::Burst { enabled });
-    prop_oneof![
-        set,
-        run,
-        show,
-        tasks,
-        burst,
-        any::<String>().prop_map(|target| Request::Reset { target }),
-        (any::<String>(), any::<bool>()).prop_map(|(name, release)| Request::End { name, release }),
-        Just(Request::Reload),
-        Just(Request::Debug),
-        Just(Request::Restore),
-    ]
+                choice,
+            })),
+            2 => Request::Show {
+                target: one.then_some(target),
+                details: other,
+            },
+            3 => Request::Tasks { target },
+            4 => Request::Burst { enabled: one },
+            5 => Request::Reset { target },
+            6 => Request::End {
+                name: target,
+                release: one,
+            },
+            7 => Request::Reload,
+            8 => Request::Debug,
+            _ => Request::Restore,
+        }
+    })
 }
 
 /// Returns the answers of a server to a client that sends these bytes and nothing else.
