@@ -144,60 +144,6 @@ mod tests {
         names(config.rules.matching(path, unit_of(path)))
     }
 
-    /// Groups as large hosts have them: most of one cgroup or unit, some with
-    /// wildcards in various places.
-    fn rule(number: usize) -> String {
-        match number % 10 {
-            0 => format!("cgroup = \"/tenants.slice/t{number}-*\""),
-            1 => format!("unit = \"job{number}-*.service\""),
-            2 => format!("cgroup = \"/**/worker-{number}\""),
-            3 => format!("cgroup = [\"/a.slice/s{number}.service\", \"/b/s{number}/*\"]"),
-            4 => format!("unit = \"*-{number}.scope\", cgroup = \"/user.slice/**\""),
-            _ if number == 999 => "cgroup = \"/**\"".into(),
-            _ => format!("cgroup = \"/system.slice/s{number}.service\""),
-        }
-    }
-
-    fn path(number: usize) -> String {
-        let rule = number % 1000;
-        match number % 10 {
-            0 => format!("/tenants.slice/t{rule}-{number}"),
-            1 => format!("/user.slice/job{rule}-{number}.service"),
-            2 => format!("/pods/{number}/worker-{rule}"),
-            3 if number.is_multiple_of(4) => format!("/a.slice/s{rule}.service"),
-            3 => format!("/b/s{rule}/x"),
-            4 => format!("/user.slice/user-0.slice/session-{rule}.scope"),
-            _ => format!("/system.slice/s{rule}.service"),
-        }
-    }
-
-    #[test]
-    fn a_thousand_rules_and_10_000_paths_take_few_looks_at_rules() {
-        let config = config((0..1000).map(rule));
-        let (mut looked_at, mut matched) = (0, 0);
-        for number in 0..10_000 {
-            let path = path(number);
-            looked_at += config.rules.paths.matching(&path).len();
-            let unit = unit_of(&path).into_iter();
-            looked_at += unit
-                .map(|unit| config.rules.units.matching(unit).len())
-                .sum::<usize>();
-            let found = by_sets(&config, &path);
-            let number = number % 1000;
-            let expected = match number % 10 {
-                _ if number == 999 => vec!["g999".to_owned()],
-                _ => vec![format!("g{number}"), "g999".to_owned()],
-            };
-            assert_eq!(found, expected, "{path}");
-            matched += found.len();
-        }
-        // The groups looked at are few of the ten million pairs. Below `/user.slice` are two tenths
-        // of the paths, and a tenth of the rules wants a unit there, of which each is found by a
-        // tenth of the paths, both by the path and by the unit.
-        assert_eq!(matched, 19_990);
-        assert_eq!(looked_at, matched + 100 * 2_000);
-    }
-
     proptest! {
         #[test]
         fn the_sets_match_as_each_pattern_by_itself(
