@@ -59,24 +59,3 @@ fn sentence(reloaded: &Reloaded) -> String {
         reloaded.groups
     )
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn reload_is_reported_in_one_line() {
-        let mut reloaded = Reloaded {
-            config: "/etc/plimsoll/plimsoll.toml".into(),
-            rules: 3,
-            groups: 120,
-            warnings: Vec::new(),
-        };
-        assert_eq!(
-            sentence(&reloaded),
-            "reloaded /etc/plimsoll/plimsoll.toml: 3 groups of the file, 120 in force"
-        );
-        reloaded.rules = 1;
-        assert!(sentence(&reloaded).contains(": 1 group of the file, "));
-    }
-}

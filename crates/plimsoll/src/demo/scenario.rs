@@ -376,15 +376,6 @@ mod tests {
     }
 
     #[test]
-    fn burst_fits_into_quota_plus_burst_but_not_into_the_quota() {
-        let demand = BURST_REQUEST * u32::try_from(BURST_SIZE_PER_CPU).unwrap();
-        assert!(demand > QUOTA_PER_CPU && demand < 2 * QUOTA_PER_CPU);
-        let demand_rate = demand.as_secs_f64() / BURST_EVERY.as_secs_f64();
-        let quota_rate = QUOTA_PER_CPU.as_secs_f64() / PERIOD.as_secs_f64();
-        assert!(demand_rate < 0.6 * quota_rate);
-    }
-
-    #[test]
     fn kernel_without_burst_gets_a_note() {
         let host = Capabilities {
             has_burst: false,

@@ -53,21 +53,3 @@ fn write_while_read(output: &mut impl Write, bytes: &[u8]) -> io::Result<bool> {
         Err(error) => Err(error),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::fs::File;
-
-    use super::*;
-
-    #[test]
-    fn a_reader_that_has_gone_is_no_failure_and_a_full_disk_is_one() {
-        let (reader, mut writer) = io::pipe().unwrap();
-        assert!(write_while_read(&mut writer, b"read").unwrap());
-        drop(reader);
-        assert!(!write_while_read(&mut writer, b"not read").unwrap());
-        let mut full = File::create("/dev/full").unwrap();
-        let error = write_while_read(&mut full, b"no space").unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
-    }
-}

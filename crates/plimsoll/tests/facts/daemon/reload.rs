@@ -3,26 +3,22 @@
 use nix::sys::signal::Signal;
 
 use crate::common::{Host, wait_until};
-use crate::rig::{Daemon, of_cgroup, quota_us, rule, shown, wait_for_quota};
+use crate::rig::{Daemon, quota_us, rule_of, wait_for_quota};
 
 #[test]
 fn sighup_and_reload_both_read_the_file_again_or_refuse_it_whole() {
     let mut host = Host::new();
     let group = host.group("web");
-    let text = |quota: &str| {
-        rule(
-            "web",
-            &of_cgroup(&shown(&group)),
-            &format!("quota = \"{quota}\""),
-        )
-    };
+    let text = |quota: &str| rule_of("web", &group, &format!("quota = \"{quota}\""));
     let daemon = Daemon::start(&host, &text("30ms/100ms"));
     daemon.write(&text("40ms/100ms"));
     daemon.send(Signal::SIGHUP);
     wait_for_quota(&group, 40_000);
     daemon.write(&text("50ms/100ms"));
-    daemon.reload().good();
+    let reloaded = daemon.reload().good();
     assert_eq!(quota_us(&group), 50_000, "a reload answers when it is done");
+    let told = "plimsoll.toml: 1 group of the file, 1 in force\n";
+    assert!(reloaded.stdout.ends_with(told), "{reloaded:?}");
     let counters = || daemon.state().daemon.counters;
     assert_eq!((counters().reloads, counters().reloads_refused), (3, 0));
     // A file with a mistake is refused whole; after a signal only the log reports it.
