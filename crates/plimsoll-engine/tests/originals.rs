@@ -420,6 +420,86 @@ fn a_value_of_others_that_was_ours_once_stays() {
 }
 
 #[test]
+fn what_is_there_already_is_not_written_and_put_back_nevertheless() {
+    let mut rig = Rig::new();
+    others_write("cgroup.subtree_control", "+cpu");
+    others_write("d/cpu.weight", "50");
+    others_write("d/cpu.max", "70000 100000");
+    others_write("d/cpu.max.burst", "30000");
+    let writes = || simulated::with(|kernel| kernel.nr_kernel_writes());
+    let before = writes();
+    let knobs = r#"{"class": "normal", "weight": "50", "quota": "70ms/100ms", "burst": "30ms"}"#;
+    rig.put("/d", knobs);
+    assert_eq!(writes(), before);
+    rig.put("/d", r#"{"weight": "60", "quota": "20ms/100ms"}"#);
+    rig.stop();
+    assert_eq!(text("d/cpu.weight"), weight("50"));
+    assert_eq!(text("d/cpu.max"), weight("70000 100000"));
+    assert_eq!(text("d/cpu.max.burst"), weight("30000"));
+}
+
+#[test]
+fn a_value_of_others_stays_when_its_knob_is_asked_for_no_more() {
+    let mut rig = Rig::new();
+    rig.put("/d", r#"{"quota": "20ms/100ms", "weight": "50"}"#);
+    for (file, theirs, knobs) in [
+        ("d/cpu.weight", "300", r#"{"quota": "20ms/100ms"}"#),
+        ("d/cpu.max", "50000 100000", r#"{"nice": "5"}"#),
+    ] {
+        others_write(file, theirs);
+        rig.put("/d", knobs);
+        assert_eq!(text(file), weight(theirs));
+    }
+}
+
+#[test]
+fn a_weight_is_set_again_after_others_have_marked_the_cgroup_idle() {
+    let mut rig = Rig::new();
+    let weighed = foreign("/d", r#"{"weight": "50"}"#);
+    rig.enforcer().put(&weighed).unwrap();
+    others_write("d/cpu.idle", "1");
+    let changed = rig.enforcer().audit("/d").unwrap();
+    assert!(
+        changed.contains(&"/d: cpu.idle was changed to `1`".to_owned()),
+        "{changed:?}"
+    );
+    rig.enforcer().put(&weighed).unwrap();
+    assert_eq!(
+        (text("d/cpu.idle"), text("d/cpu.weight")),
+        (weight("0"), weight("50"))
+    );
+    rig.stop();
+    assert_eq!(text("d/cpu.idle"), weight("1"));
+    // One that is idle at first stays so, and has no weight.
+    rig.start();
+    let refused = rig.enforcer().put(&weighed).unwrap_err().to_string();
+    assert!(
+        refused.contains("an idle cgroup has no weight"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_controller_that_others_switch_off_is_told_and_a_cgroup_that_goes_is_not() {
+    for knobs in [
+        r#"{"class": "batch"}"#,
+        r#"{"weight": "50", "quota": "20ms/100ms"}"#,
+    ] {
+        let mut rig = Rig::new();
+        rig.put("/d", knobs);
+        others_write("cgroup.subtree_control", "-cpu");
+        let told = rig.enforcer().audit("/d").unwrap();
+        let [told] = &*told else { panic!("{told:?}") };
+        assert!(
+            told.starts_with("/d: the cpu controller was switched off in "),
+            "{told}"
+        );
+        others_remove("d");
+        assert!(rig.enforcer().audit("/d").unwrap_err().is_gone());
+    }
+}
+
+#[test]
 fn an_idle_cgroup_is_idle_again_after_it_was_of_the_normal_class() {
     let mut rig = Rig::new();
     others_write("cgroup.subtree_control", "+cpu");
