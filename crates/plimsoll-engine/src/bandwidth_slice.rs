@@ -88,11 +88,10 @@ mod tests {
 
     use super::*;
     use crate::journal::{Header, Journal};
-    use crate::runtime::RuntimeFolder;
-    use crate::undo;
 
     struct Rig {
-        folder: tempfile::TempDir,
+        /// Removed when it is dropped.
+        _folder: tempfile::TempDir,
         file: PathBuf,
         journal: KeptJournal,
     }
@@ -104,7 +103,7 @@ mod tests {
             fs::write(&file, "5000\n").unwrap();
             let journal = Journal::create(folder.path(), &Header::new("a", "")).unwrap();
             Self {
-                folder,
+                _folder: folder,
                 file,
                 journal: KeptJournal::of(journal, Vec::new()),
             }
@@ -139,28 +138,6 @@ mod tests {
         assert_eq!((rig.now().as_str(), rig.nr_recorded()), ("3500", 1));
         assert_eq!(rig.put_back().problems, [""; 0]);
         assert_eq!((rig.now().as_str(), rig.nr_recorded()), ("5000", 0));
-    }
-
-    #[test]
-    fn what_somebody_else_sets_is_left_alone() {
-        let mut rig = Rig::new();
-        rig.write("2ms").unwrap();
-        fs::write(&rig.file, "7000\n").unwrap();
-        let report = rig.put_back();
-        assert_eq!(rig.now(), "7000");
-        assert_eq!(report.problems.len(), 1, "{report:?}");
-    }
-
-    #[test]
-    fn after_a_kill_the_next_start_puts_it_back() {
-        let mut rig = Rig::new();
-        rig.write("2ms").unwrap();
-        let runtime = RuntimeFolder::at(rig.folder.path());
-        drop(rig.journal.end());
-        let report = undo::recover(&runtime).unwrap();
-        assert_eq!(report.undone, [rig.file.to_str().unwrap()]);
-        assert_eq!(rig.now(), "5000");
-        assert_eq!(fs::read_dir(runtime.path()).unwrap().count(), 1);
     }
 
     #[test]

@@ -100,6 +100,8 @@ mod tests {
             "cpu.max",
             "cpuacct.usage_all",
             "a b",
+            // As a group is called whose cgroups are made anew.
+            "a+1",
             "a\n",
             &"x".repeat(65),
         ] {

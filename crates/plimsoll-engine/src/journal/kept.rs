@@ -155,32 +155,4 @@ mod tests {
         let found = Restores::of(entries);
         assert_eq!((found.held.len(), found.files.len()), (1_000, 1));
     }
-
-    #[test]
-    fn an_owner_that_reads_the_journal_knows_what_its_writer_knew() {
-        let folder = tempfile::tempdir().unwrap();
-        let journal = Journal::create(folder.path(), &Header::new("d", "")).unwrap();
-        let mut kept = KeptJournal::of(journal, Vec::new());
-        let file = |new: &str| Entry::Write {
-            path: "/h/0/cpu.weight".into(),
-            old: "50".into(),
-            new: new.into(),
-        };
-        let released = |path: &str| Entry::Released {
-            paths: vec![path.into()],
-        };
-        for entries in [
-            vec![hold(0), file("1"), file("2")],
-            vec![released("/h/0"), file("2")],
-            vec![hold(0), file("3")],
-        ] {
-            kept.note(entries);
-        }
-        let before = kept.restores().entries();
-        let mut journal = kept.end().unwrap();
-        let entries = journal.read().unwrap().1;
-        let after = KeptJournal::of(journal, entries);
-        assert_eq!(after.restores().entries(), before);
-        assert_eq!(Restores::of(before).entries(), after.restores().entries());
-    }
 }

@@ -254,22 +254,6 @@ mod tests {
     }
 
     #[test]
-    fn a_nice_level_that_somebody_else_gave_stays() {
-        let task = TaskId::of(nix::unistd::gettid().as_raw()).unwrap();
-        let old = tasks::nice(task.tid).unwrap();
-        tasks::set_nice(task.tid, 18).unwrap();
-        let restores = restores(&[(task, old)]);
-        let mut report = UndoReport::default();
-        restore_levels(&restores, &[Path::new(PROCESSES)], &mut report).unwrap();
-        let now = tasks::nice(task.tid).unwrap();
-        assert_eq!((report.problems.len(), now), (1, 18));
-        // It is the task's own level from then on.
-        let mut levels = Levels::new(&restores);
-        assert_eq!(levels.before(Path::new("/nowhere"), task, 18), 18);
-        assert_eq!(levels.before(Path::new("/nowhere"), task, 7), old);
-    }
-
-    #[test]
     fn the_commonest_level_is_what_most_had_and_of_two_the_weaker() {
         let of = |levels: &[i32]| commonest_level(levels.iter().copied());
         assert_eq!(of(&[]), None);

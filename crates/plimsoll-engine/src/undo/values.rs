@@ -157,29 +157,6 @@ mod tests {
     }
 
     #[test]
-    fn values_of_others_stay_but_where_a_loop_wrote() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = |name: &str, text: &str| {
-            let path = folder.path().join(name);
-            fs::write(&path, text).unwrap();
-            path
-        };
-        let (ours, theirs, driven) = (file("a", "5"), file("b", "9"), file("c", "9"));
-        let files = [
-            restore(&ours, "1", &["5", "6"], false),
-            restore(&theirs, "1", &["5", "6"], false),
-            restore(&driven, "1", &[], true),
-            restore(&folder.path().join("gone/x"), "1", &["5"], false),
-        ];
-        let mut report = UndoReport::default();
-        try_restore_files(&files, &mut report);
-        assert_eq!(report.problems.len(), 1, "{report:?}");
-        assert!(report.problems[0].contains("b: holds `9`"), "{report:?}");
-        let texts = [ours, theirs, driven].map(|path| fs::read_to_string(path).unwrap());
-        assert_eq!(texts, ["1", "9", "1"]);
-    }
-
-    #[test]
     fn the_idle_mark_decides_about_the_weight() {
         for (found, weight_after) in [("0", "50"), ("1", "1024")] {
             let folder = tempfile::tempdir().unwrap();

@@ -326,32 +326,16 @@ mod tests {
     }
 
     #[test]
-    fn no_process_is_where_the_headrooms_quota_is() {
-        for version in [Version::V1, Version::V2] {
-            let hierarchy = Arc::new(Hierarchy::at_folder(Path::new("/none"), version));
-            for (json, on_v1, on_v2) in [
-                ("{}", "work", "work"),
-                (
-                    r#"{"quota": "1cpus"}"#,
-                    "quota/headroom/work",
-                    "headroom/quota",
-                ),
-                (
-                    r#"{"quota": "1cpus", "cap": "50%"}"#,
-                    "quota/cap/headroom/work",
-                    "headroom/quota/cap",
-                ),
-            ] {
-                let layout = Layout::new(&hierarchy, "g", 0, &knobs(json), true);
-                let inside = match version {
-                    Version::V1 => on_v1,
-                    Version::V2 => on_v2,
-                };
-                let leaf = Path::new("plimsoll/g").join(inside);
-                assert_eq!(layout.leaf.path(), leaf, "{json}");
-                assert_eq!(layout.groups().last().unwrap().path(), leaf, "{json}");
-            }
-        }
+    fn a_loop_writes_the_mark_and_the_weight_of_a_group_with_a_soft_cap() {
+        let hierarchy = Arc::new(Hierarchy::at_folder(Path::new("/none"), Version::V2));
+        let knobs = knobs(r#"{"soft-cap": "5%", "cap": "10%"}"#);
+        let all = Layout::new(&hierarchy, "g", 0, &knobs, false).wanted(&knobs);
+        let [(top, wanted)] = &all[..] else {
+            panic!("{all:?}");
+        };
+        assert_eq!(top.path(), Path::new("plimsoll-soft-g"));
+        assert!(wanted.has_soft_cap && wanted.idle.is_none());
+        assert_eq!(wanted.limit, cap_max("10%".parse().unwrap()).into());
     }
 
     #[test]
@@ -359,54 +343,5 @@ mod tests {
         let third = knobs(r#"{"quota": "0.333333cpus"}"#);
         let max = layer_max(Layer::Quota, &third);
         assert_eq!(max.quota_usec, Some(33_333));
-    }
-
-    #[test]
-    fn each_cgroup_of_a_group_is_to_have_its_share_of_the_knobs() {
-        let hierarchy = Arc::new(Hierarchy::at_folder(Path::new("/none"), Version::V2));
-        let wanted = |json: &str, yields| {
-            let knobs = knobs(json);
-            let wanted = Layout::new(&hierarchy, "g", 0, &knobs, yields).wanted(&knobs);
-            let by_path = |(group, wanted): (CpuGroup, Wanted)| {
-                (group.path().to_str().unwrap().to_owned(), wanted)
-            };
-            wanted.into_iter().map(by_path).collect::<Vec<_>>()
-        };
-        // A group with a soft cap of its own is below normal work, too.
-        let both = wanted(
-            r#"{"class": "batch", "soft-cap": "5%", "weight": "50"}"#,
-            false,
-        );
-        let [(parent, of_parent), (top, of_top)] = &both[..] else {
-            panic!("{both:?}");
-        };
-        assert_eq!((&**parent, of_parent.idle), ("plimsoll-batch", Some(true)));
-        assert_eq!((&**top, of_top.idle), ("plimsoll-batch/g", Some(false)));
-        assert_eq!((of_top.weight, of_top.has_soft_cap), (Some(50), false));
-
-        let soft = wanted(r#"{"soft-cap": "5%", "cap": "10%"}"#, false);
-        let [(top, of_top)] = &soft[..] else {
-            panic!("{soft:?}");
-        };
-        assert_eq!((&**top, of_top.idle), ("plimsoll-soft-g", None));
-        assert_eq!((of_top.weight, of_top.has_soft_cap), (Some(100), true));
-        assert_eq!(of_top.limit, cap_max("10%".parse().unwrap()).into());
-
-        let limits = wanted(r#"{"quota": "2cpus"}"#, true);
-        let of: Vec<_> = limits
-            .iter()
-            .map(|(path, wanted)| (&**path, wanted.limit == Limit::Headroom))
-            .collect();
-        let own = [
-            "plimsoll/g",
-            "plimsoll/g/headroom",
-            "plimsoll/g/headroom/quota",
-        ];
-        assert_eq!(of, [(own[0], false), (own[1], true), (own[2], false)]);
-    }
-
-    #[test]
-    fn a_rebuilt_group_has_a_name_that_no_other_can_have() {
-        assert!(crate::group_policy::check_name("a+1").is_err());
     }
 }
