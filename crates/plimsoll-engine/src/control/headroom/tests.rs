@@ -9,9 +9,6 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// Text of a quota that was restored after the group's removal.
-const RESTORED: &str = "-1 restored";
-
 fn demand(headroom: &str) -> Demand {
     let mut demand = Demand::default();
     demand.add(Some(headroom.parse().unwrap()), None);
@@ -150,60 +147,6 @@ fn a_group_that_wakes_up_gets_quota_within_200_ms_or_a_second() {
 }
 
 #[test]
-fn many_groups_that_hardly_run_do_not_keep_the_grant_from_one_that_does() {
-    let mut rig = Rig::new();
-    let control = rig.control();
-    for index in 0..100 {
-        control.add(&rig.group(&format!("light-{index}")));
-    }
-    control.add(&rig.group("heavy"));
-    let mut given_usec = 0;
-    for tick in 0..200 {
-        for index in 0..100 {
-            rig.run(&format!("light-{index}"), 20_000);
-        }
-        rig.run("heavy", 5_000_000);
-        rig.tick(&control);
-        let quota_usec: u64 = rig.take_quota("heavy").parse().unwrap_or(0);
-        given_usec += if tick >= 100 { quota_usec } else { 0 };
-    }
-    // The others use 2 of the 14 ms that two CPUs have in 10 ms.
-    let nr_cpus = u64::from(crate::host::nr_cpus_online());
-    let free_usec = 100 * (7_000 * nr_cpus - 2_000 - 5_000);
-    assert!(given_usec > free_usec / 2, "{given_usec} of {free_usec} us");
-}
-
-#[test]
-fn a_removed_group_is_never_written_again() {
-    let mut rig = Rig::new();
-    let control = rig.control();
-    for name in ["runs", "sleeps", "stays"] {
-        control.add(&rig.group(name));
-    }
-    for _ in 0..50 {
-        rig.run("runs", 5_000_000);
-        rig.run("stays", 5_000_000);
-        rig.tick(&control);
-    }
-    control.remove("runs");
-    control.remove("sleeps");
-    rig.set_quota("runs", RESTORED);
-    rig.set_quota("sleeps", RESTORED);
-    rig.take_quota("stays");
-    for _ in 0..300 {
-        rig.run("runs", 5_000_000);
-        rig.run("sleeps", 5_000_000);
-        rig.run("stays", 5_000_000);
-        rig.tick(&control);
-    }
-    assert_eq!(rig.take_quota("runs"), RESTORED);
-    assert_eq!(rig.take_quota("sleeps"), RESTORED);
-    assert_ne!(rig.take_quota("stays"), "");
-    control.remove("stays");
-    assert_eq!(control.tick(rig.now).unwrap(), None);
-}
-
-#[test]
 fn the_machines_demand_counts_from_the_next_update() {
     let mut rig = Rig::new();
     let control = rig.control();
@@ -326,7 +269,7 @@ fn batch_work_returns_once_in_40_ms_and_gets_all_that_the_law_gives() {
     let control = rig.control();
     control.add(&rig.group("batch"));
     let mut greedy = Greedy::new();
-    for other_percent in [0, 10, 40] {
+    for other_percent in [0, 10, 40, 60, 90] {
         (0..40).for_each(|_| _ = greedy.interval(&mut rig, &control, other_percent));
         greedy.nr_returns = 0;
         let ran_ns: u64 = (0..400)
@@ -334,7 +277,7 @@ fn batch_work_returns_once_in_40_ms_and_gets_all_that_the_law_gives() {
             .sum();
         assert!(greedy.nr_returns <= 100, "{}", greedy.nr_returns);
         let percent = 100 * ran_ns / (400 * greedy.capacity_ns);
-        let expected = 70 - other_percent;
+        let expected = 70_u64.saturating_sub(other_percent);
         assert!(percent.abs_diff(expected) <= 1, "{percent} of {expected} %");
     }
 }
@@ -460,6 +403,7 @@ fn counts_survive_the_removal_of_the_last_group() {
     control.add(&group);
     rig.ticks(10, &control);
     control.remove("batch");
+    assert_eq!(control.tick(rig.now).unwrap(), None);
     control.add(&group);
     rig.ticks(5, &control);
     let sample = control.sample().unwrap();
