@@ -97,49 +97,32 @@ proptest! {
 
 #[test]
 fn bad_parameters_are_named_in_the_error() {
+    type Spoil = fn(&mut Params);
     let good = Params {
         quota_ns: Some(MS),
         ..Params::default()
     };
     assert_eq!(good.check(), Ok(()));
-    for (bad, field) in [
+    let bad: [(Spoil, &str); 5] = [
+        (|it| it.period_ns = 1, "period_ns is 1,"),
+        (|it| it.quota_ns = Some(1), "quota_ns is 1,"),
         (
-            Params {
-                period_ns: 1,
-                ..good
-            },
-            "period_ns is 1,",
-        ),
-        (
-            Params {
-                quota_ns: Some(1),
-                ..good
-            },
-            "quota_ns is 1,",
-        ),
-        (
-            Params {
-                quota_ns: Some(u64::MAX),
-                ..good
-            },
+            |it| it.quota_ns = Some(u64::MAX),
             "a sum of at most 17592186044416",
         ),
         (
-            Params {
-                burst_ns: u64::MAX,
-                ..good
-            },
+            |it| it.burst_ns = u64::MAX,
             "burst_ns is 18446744073709551615",
         ),
         (
-            Params {
-                slice_ns: 0,
-                ..good
-            },
+            |it| it.slice_ns = 0,
             "slice_ns is 0, allowed are 100000 to 1000000000",
         ),
-    ] {
-        let message = bad.check().unwrap_err().to_string();
+    ];
+    for (spoil, field) in bad {
+        let mut params = good;
+        spoil(&mut params);
+        let message = params.check().unwrap_err().to_string();
         assert!(message.contains(field), "{message}");
     }
 }

@@ -195,6 +195,7 @@ fn run_ns_at_its_bounds() {
 
 #[test]
 fn soft_caps_apply_and_bad_parameters_are_named() {
+    type Spoil = fn(&mut Params);
     let good = Params {
         soft_permille: Some(500),
         ..Params::default()
@@ -204,37 +205,22 @@ fn soft_caps_apply_and_bad_parameters_are_named() {
     assert!(bucket.is_background());
     bucket.rate_update(0, 10_000 * MS);
     assert!(!bucket.is_background());
-    for (bad, field) in [
+    let bad: [(Spoil, &str); 4] = [
         (
-            Params {
-                hard_permille: 8_192_001,
-                ..good
-            },
+            |it| it.hard_permille = 8_192_001,
             "hard_permille is 8192001",
         ),
         (
-            Params {
-                soft_permille: Some(8_192_001),
-                ..good
-            },
+            |it| it.soft_permille = Some(8_192_001),
             "soft_permille is 8192001",
         ),
-        (
-            Params {
-                depth_ns: 1_001 * MS,
-                ..good
-            },
-            "depth_ns is 1001000000",
-        ),
-        (
-            Params {
-                half_life_ns: 1,
-                ..good
-            },
-            "half_life_ns is 1",
-        ),
-    ] {
-        let message = bad.check().unwrap_err().to_string();
+        (|it| it.depth_ns = 1_001 * MS, "depth_ns is 1001000000"),
+        (|it| it.half_life_ns = 1, "half_life_ns is 1"),
+    ];
+    for (spoil, field) in bad {
+        let mut params = good;
+        spoil(&mut params);
+        let message = params.check().unwrap_err().to_string();
         assert!(message.contains(field), "{message}");
     }
 }

@@ -288,47 +288,23 @@ mod tests {
     fn the_forms_of_the_specification_parse() {
         let quota: Quota = "600ms/100ms".parse().unwrap();
         assert_eq!(
-            quota,
-            Quota {
-                quota_ns: Some(600_000_000),
-                period_ns: 100_000_000
-            }
+            (quota.quota_ns, quota.period_ns),
+            (Some(600_000_000), 100_000_000)
         );
         assert_eq!("6cpus".parse::<Quota>().unwrap(), quota);
         assert_eq!(quota.rate_ppm(), Some(6_000_000));
         let line: CpuMax = "600000 100000 400000".parse().unwrap();
-        assert_eq!(
-            line.complete(None).unwrap(),
-            (
-                quota,
-                Some(Burst {
-                    burst_ns: 400_000_000
-                })
-            )
-        );
+        let burst = Some("400ms".parse().unwrap());
+        assert_eq!(line.complete(None).unwrap(), (quota, burst));
     }
 
     #[test]
     fn a_partial_line_keeps_the_rest() {
-        let old = Bandwidth::of("50ms/200ms".parse().unwrap(), Some("10ms".parse().unwrap()));
-        let (quota, burst) = "max"
-            .parse::<CpuMax>()
-            .unwrap()
-            .complete(Some(old))
-            .unwrap();
-        assert_eq!(
-            quota,
-            Quota {
-                quota_ns: None,
-                period_ns: 200_000_000
-            }
-        );
-        assert_eq!(
-            burst,
-            Some(Burst {
-                burst_ns: 10_000_000
-            })
-        );
+        let burst: Option<Burst> = Some("10ms".parse().unwrap());
+        let old = Bandwidth::of("50ms/200ms".parse().unwrap(), burst);
+        let line: CpuMax = "max".parse().unwrap();
+        let unlimited = "max/200ms".parse().unwrap();
+        assert_eq!(line.complete(Some(old)).unwrap(), (unlimited, burst));
     }
 
     #[test]
