@@ -95,39 +95,3 @@ pub(super) fn receive(stream: impl AsFd, bytes: &mut [u8]) -> io::Result<Receive
         is_cut: received.flags.contains(ReturnFlags::CTRUNC),
     })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_thread_is_told_from_a_process_that_is_not_there() {
-        let own = std::process::id().cast_signed();
-        of_process(own).unwrap();
-        let thread = nix::unistd::gettid().as_raw();
-        let error = of_process(thread).unwrap_err().to_string();
-        assert_eq!(
-            error,
-            format!("{thread}: is a thread of process {own}; processes are limited as a whole")
-        );
-        for pid in [i32::MAX, 0, -1, i32::MIN] {
-            let error = of_process(pid).unwrap_err();
-            assert!(matches!(error, HandleError::NoProcess { .. }), "{error}");
-        }
-    }
-
-    #[test]
-    fn a_handle_arrives_with_its_bytes() {
-        let (one, other) = UnixStream::pair().unwrap();
-        let handle = of_process(std::process::id().cast_signed()).unwrap();
-        assert_eq!(send(&one, b"with", Some(handle.as_fd())).unwrap(), 4);
-        assert_eq!(send(&one, b"without", None).unwrap(), 7);
-        let mut bytes = [0; 64];
-        let received = receive(&other, &mut bytes).unwrap();
-        assert_eq!(&bytes[..received.length], b"with");
-        assert!(received.handle.is_some() && !received.is_cut);
-        let received = receive(&other, &mut bytes).unwrap();
-        assert_eq!(&bytes[..received.length], b"without");
-        assert!(received.handle.is_none());
-    }
-}

@@ -1,6 +1,6 @@
 //! A server on a socket of its own, whose clock the test advances, and a handler that remembers.
 
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -15,6 +15,8 @@ use plimsoll_daemon::control::handler::Handler;
 use plimsoll_daemon::control::protocol::{Answer, Request};
 use plimsoll_daemon::control::server::Server;
 use plimsoll_daemon::state::{Group, State};
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
 use tempfile::TempDir;
 
 #[allow(dead_code)]
@@ -146,18 +148,7 @@ pub fn state_of(groups: usize) -> State {
 
 /// Whether the server has sent a client something, or has disconnected it.
 pub fn has_heard(stream: &UnixStream) -> bool {
-    stream.set_nonblocking(true).unwrap();
-    let mut peeked = [0; 1];
-    // SAFETY: the buffer is as long as stated.
-    let heard = unsafe {
-        nix::libc::recv(
-            std::os::fd::AsRawFd::as_raw_fd(stream),
-            peeked.as_mut_ptr().cast(),
-            1,
-            nix::libc::MSG_PEEK,
-        )
-    };
-    let error = std::io::Error::last_os_error();
-    stream.set_nonblocking(false).unwrap();
-    heard >= 0 || error.kind() != ErrorKind::WouldBlock
+    let look = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    let heard = rustix::net::recv(stream, &mut [0; 1][..], look);
+    heard.err() != Some(Errno::AGAIN)
 }

@@ -199,13 +199,4 @@ mod tests {
         assert!(!requests.has_ended("job", false, start + KEPT_EMPTY));
         assert!(requests.has_ended("job", false, start + KEPT_EMPTY * 2));
     }
-
-    #[test]
-    fn a_runtime_folder_that_was_removed_is_a_problem() {
-        let folder = tempfile::tempdir().unwrap();
-        let (requests, _) = Requests::read(RuntimeFolder::at(folder.path()));
-        assert_eq!(requests.folder_problem(), None);
-        folder.close().unwrap();
-        assert!(requests.folder_problem().is_some());
-    }
 }
