@@ -30,6 +30,7 @@ use plimsoll_cgroupfs::{CpuGroup, Hierarchy, Version, read_ids};
 use plimsoll_daemon::control::client::Client;
 use plimsoll_daemon::control::protocol::{Answer, Request, SOCKET};
 use plimsoll_daemon::state::State;
+pub use plimsoll_engine::tasks::threads as threads_of;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -698,14 +699,6 @@ pub fn busy_ns() -> u64 {
     let threads = fs::read_to_string(root.join("cgroup.threads")).unwrap();
     let tids = threads.lines().map(|line| line.parse().unwrap());
     below_us * 1000 + tids.filter_map(task_ns).sum::<u64>()
-}
-
-pub fn threads_of(pid: i32) -> Vec<i32> {
-    let entries = fs::read_dir(format!("/proc/{pid}/task"));
-    let names = entries.into_iter().flatten().flatten();
-    names
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect()
 }
 
 /// The tasks of a cgroup and of all below it.

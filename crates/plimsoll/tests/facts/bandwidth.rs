@@ -36,47 +36,32 @@ fn a_burst_of_others_above_the_quota_is_cut_while_the_limit_lasts() {
 fn quota_and_burst_change_in_an_order_that_the_kernel_accepts() {
     let host = Host::new();
     let group = host.normal("steps");
-    let running = host.start([
-        "run",
-        "--name",
-        "steps",
-        "--quota",
-        "80ms/100ms",
-        "--burst",
-        "60ms",
-        "--",
-        "sleep",
-        "600",
-    ]);
+    let words = "run --name steps --quota 80ms/100ms --burst 60ms -- sleep 600";
+    let running = host.start(words.split(' '));
     wait_until("the group is there", || {
         group.exists() && bandwidth_us(&group) == (80_000, 100_000, 60_000)
     });
     for (knobs, expected) in [
         // Below the present burst, and above it again.
+        ("--quota 20ms/100ms --burst 10ms", (20_000, 100_000, 10_000)),
+        ("--quota 80ms/100ms --burst 80ms", (80_000, 100_000, 80_000)),
+        ("--quota 5ms/10ms --burst 0", (5_000, 10_000, 0)),
         (
-            &["--quota", "20ms/100ms", "--burst", "10ms"][..],
-            (20_000, 100_000, 10_000),
-        ),
-        (
-            &["--quota", "80ms/100ms", "--burst", "80ms"],
-            (80_000, 100_000, 80_000),
-        ),
-        (&["--quota", "5ms/10ms", "--burst", "0"], (5_000, 10_000, 0)),
-        (
-            &["--quota", "500ms/1s", "--burst", "500ms"],
+            "--quota 500ms/1s --burst 500ms",
             (500_000, 1_000_000, 500_000),
         ),
-        (
-            &["--cpu-max", "20000 50000 20000"],
-            (20_000, 50_000, 20_000),
-        ),
-        // Missing values stay unchanged.
-        (&["--cpu-max", "30000"], (30_000, 50_000, 20_000)),
     ] {
-        let mut words = vec!["set", "steps"];
-        words.extend(knobs);
-        host.run(words).good();
-        assert_eq!(bandwidth_us(&group), expected, "{knobs:?}");
+        let words = format!("set steps {knobs}");
+        host.run(words.split(' ')).good();
+        assert_eq!(bandwidth_us(&group), expected, "{knobs}");
+    }
+    for (line, expected) in [
+        ("20000 50000 20000", (20_000, 50_000, 20_000)),
+        // Missing values stay unchanged.
+        ("30000", (30_000, 50_000, 20_000)),
+    ] {
+        host.run(["set", "steps", "--cpu-max", line]).good();
+        assert_eq!(bandwidth_us(&group), expected, "{line}");
     }
     // A quota below the remaining burst is refused without a change.
     let refused = host.run(["set", "steps", "--quota", "10ms/100ms"]);

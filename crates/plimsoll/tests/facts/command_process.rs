@@ -8,6 +8,8 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 use nix::unistd::Pid;
 
+use plimsoll_engine::tasks::children;
+
 use crate::common::{Finished, Host, is_alive, wait_for, wait_until};
 
 /// Prints the settings of its own process.
@@ -157,12 +159,6 @@ fn a_signal_that_the_caller_blocks_is_passed_on_to_the_command() {
     host.assert_clean();
 }
 
-/// The only child of a process.
-fn child_of(pid: i32) -> Option<i32> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-    text.split_whitespace().next()?.parse().ok()
-}
-
 #[test]
 fn a_command_that_was_not_started_ends_quietly_with_a_killed_run() {
     let host = Host::new();
@@ -178,7 +174,9 @@ fn a_command_that_was_not_started_ends_quietly_with_a_killed_run() {
     let folder = tempfile::tempdir().unwrap();
     let mark = folder.path().join("mark");
     let running = host.start(["run", "--", "touch", mark.to_str().unwrap()]);
-    let held = wait_for("the process of the command", || child_of(running.pid()));
+    let held = wait_for("the process of the command", || {
+        children(running.pid()).first().copied()
+    });
     running.send(Signal::SIGKILL);
     wait_until("it has ended", || !is_alive(held));
     nix::sys::signal::kill(owner, Signal::SIGCONT).unwrap();

@@ -1,5 +1,6 @@
 //! The guard of the fair class: attached for batch work, and detached soon after it.
 
+use std::ffi::OsStr;
 use std::os::unix::process::CommandExt as _;
 
 use plimsoll_cgroupfs::CpuGroup;
@@ -10,10 +11,17 @@ use crate::common::{Host, Running, in_vm, threads_of, wait_until};
 const SLEEP: [&str; 2] = ["sleep", "600"];
 
 /// Starts a command in a group; returns when the command is there.
-fn start(host: &Host, name: &str, knobs: &str, group: &CpuGroup, command: &[&str]) -> Running {
+fn start(
+    host: &Host,
+    name: &str,
+    knobs: &str,
+    group: &CpuGroup,
+    command: &[impl AsRef<OsStr>],
+) -> Running {
     let words = ["run", "--enforcer", "cgroup", "--name", name].into_iter();
     let words = words.chain(knobs.split_whitespace()).chain(["--"]);
-    let running = host.start(words.chain(command.iter().copied()));
+    let words = words.map(OsStr::new);
+    let running = host.start(words.chain(command.iter().map(AsRef::as_ref)));
     wait_until("it is in its group", || {
         group.processes().is_ok_and(|there| !there.is_empty())
     });
@@ -130,7 +138,7 @@ mod vm_only {
     use nix::unistd::Pid;
 
     use super::{start, state, threads};
-    use crate::common::{Host, binary, wait_until};
+    use crate::common::{Host, load_words, wait_until};
 
     /// Normal work that always runs.
     struct Spinner(Child);
@@ -164,17 +172,7 @@ mod vm_only {
     #[test]
     fn a_task_that_waits_for_normal_work_is_moved_and_stays_free() {
         let host = Host::new();
-        let program = binary();
-        let program = program.to_str().expect("it is UTF-8");
-        let burn = [
-            program,
-            "load",
-            "burn",
-            "--threads",
-            "2",
-            "--duration",
-            "600s",
-        ];
+        let burn = load_words("burn --threads 2 --duration 600s");
         let work = start(&host, "work", "--class batch", &host.batch("work"), &burn);
         wait_until("the guard is attached", || state(&host).is_some());
         let mut first = CpuSet::new();

@@ -4,9 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use crate::common::{Host, Running, knob, membership, wait_until, with_own_mounts};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use plimsoll_engine::tasks::{Kind, kind};
+use crate::rig::kill_all;
+use plimsoll_engine::tasks::{Kind, children, kind};
 
 /// Starts a script in namespaces of its own, with the words after `--` of unshare(1).
 fn start_apart(host: &Host, namespaces: &[&str], script: &str) -> Running {
@@ -16,6 +15,13 @@ fn start_apart(host: &Host, namespaces: &[&str], script: &str) -> Running {
     host.confine(&mut command);
     command.env("PLIMSOLL", crate::common::binary());
     host.spawn(command)
+}
+
+/// Starts a command in a group, and with it the owner.
+fn start_keeper(host: &Host) -> Running {
+    let keeper = host.start("run --name keeper --cap 50% -- sleep 600".split(' '));
+    wait_until("the owner runs", || host.owner().is_some());
+    keeper
 }
 
 /// Pid of a process in the innermost namespace, as its last number of `NSpid` (proc_pid_status(5)).
@@ -29,10 +35,7 @@ fn inner_pid(pid: i32) -> String {
 fn pid_of_a_request_is_the_clients() {
     let host = Host::new();
     // The owner is outside of the namespace.
-    let keeper = host.start([
-        "run", "--name", "keeper", "--cap", "50%", "--", "sleep", "600",
-    ]);
-    wait_until("the owner runs", || host.owner().is_some());
+    let keeper = start_keeper(&host);
     let script = r#"sleep 600 & $PLIMSOLL set $! --cap 20% --json
         $PLIMSOLL show $! --json >/dev/null
         $PLIMSOLL run --cap 30% -- sleep 600 & wait"#;
@@ -61,10 +64,7 @@ fn pid_of_a_request_is_the_clients() {
         });
     }
     // With the first process of a namespace all in it end.
-    let children = format!("/proc/{0}/task/{0}/children", inside.pid());
-    for child in fs::read_to_string(children).unwrap().split_whitespace() {
-        kill(Pid::from_raw(child.parse().unwrap()), Signal::SIGKILL).unwrap();
-    }
+    kill_all(&children(inside.pid()));
     inside.finish();
     keeper.stop();
     wait_until("the groups have ended", || {
@@ -90,10 +90,7 @@ fn owner_that_sees_the_processes_of_another_namespace_takes_none() {
 #[test]
 fn cgroup_of_a_request_is_the_clients() {
     let mut host = Host::new();
-    let keeper = host.start([
-        "run", "--name", "keeper", "--cap", "50%", "--", "sleep", "600",
-    ]);
-    wait_until("the owner runs", || host.owner().is_some());
+    let keeper = start_keeper(&host);
     let (pod, inner) = (host.group("pod"), host.group("pod/a"));
     let home = host.group("pod/client");
     // The owner sees another cgroup under the client's path.
@@ -127,10 +124,7 @@ fn what_others_depend_on_gets_no_limits() {
         assert_eq!(refused.code(), 125, "{refused:?}");
         assert!(refused.one_line().contains(why), "{target}: {refused:?}");
     };
-    let keeper = host.start([
-        "run", "--name", "keeper", "--cap", "50%", "--", "sleep", "600",
-    ]);
-    wait_until("the owner runs", || host.owner().is_some());
+    let keeper = start_keeper(&host);
     refused(host.owner_pid(), "Plimsoll's own daemon");
     refused(1, "process 1");
     let pids = fs::read_dir("/proc").unwrap().flatten();

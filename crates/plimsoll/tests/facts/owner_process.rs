@@ -158,12 +158,9 @@ fn an_owner_is_the_same_whatever_process_has_started_it() {
 fn an_owner_has_two_files_open_for_each_command_at_most() {
     let host = Host::new();
     let start = |number: usize| {
-        let words = "run --quota 30ms/100ms --class batch --headroom 10% -- sleep 600";
-        let words = words.split(' ').map(str::to_owned);
-        let name = ["--name".to_owned(), format!("job-{number}")];
-        let mut all: Vec<String> = words.collect();
-        all.splice(1..1, name);
-        host.start(all)
+        let knobs = "--quota 30ms/100ms --class batch --headroom 10%";
+        let words = format!("run --name job-{number} {knobs} -- sleep 600");
+        host.start(words.split(' '))
     };
     let runs = |all: &[crate::common::Running]| {
         (0..all.len()).all(|number| {

@@ -61,52 +61,25 @@ fn in_a_delegated_subtree_a_user_needs_no_root() {
     crate::common::delegate(&shell, USER);
     let before = host.snapshot();
     let user = Account::new(USER);
-    let run = |words: &[&str]| host.spawn(user.plimsoll_in(&shell, words));
-    let place = run(&[
-        "run",
-        "--name",
-        "g",
-        "--cap",
-        "30%",
-        "--",
-        "cat",
-        "/proc/self/cgroup",
-    ])
-    .finish()
-    .good();
+    let run = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        host.spawn(user.plimsoll_in(&shell, &words))
+    };
+    let place = run("run --name g --cap 30% -- cat /proc/self/cgroup");
+    let place = place.finish().good();
     let expected = format!("/{}/plimsoll/g", subtree.path().display());
     assert!(place.stdout.contains(&expected), "{place:?}");
     for (knobs, group, quota) in [
+        ("--cap 30% --weight 50", "plimsoll/g", 3_000),
         (
-            &["--cap", "30%", "--weight", "50"][..],
-            subtree.child("plimsoll").child("g"),
-            3_000,
-        ),
-        (
-            &[
-                "--class",
-                "batch",
-                "--quota",
-                "20ms/100ms",
-                "--burst",
-                "5ms",
-            ],
-            subtree.child("plimsoll-batch").child("g"),
+            "--class batch --quota 20ms/100ms --burst 5ms",
+            "plimsoll-batch/g",
             20_000,
         ),
-        (
-            &["--soft-cap", "10%", "--nice", "5"],
-            subtree.child("plimsoll-soft-g"),
-            -1,
-        ),
+        ("--soft-cap 10% --nice 5", "plimsoll-soft-g", -1),
     ] {
-        let words: Vec<&str> = ["run", "--name", "g"]
-            .iter()
-            .chain(knobs)
-            .copied()
-            .chain(["--", "sleep", "600"])
-            .collect();
-        let running = run(&words);
+        let group = subtree.child(group);
+        let running = run(&format!("run --name g {knobs} -- sleep 600"));
         wait_until("it runs", || group.is_populated().unwrap_or(false));
         assert_eq!(bandwidth_us(&group).0, quota, "{knobs:?}");
         running.stop();

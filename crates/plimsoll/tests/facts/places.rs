@@ -1,7 +1,7 @@
 //! Checks before a write: the harm of a request to others, and their limits around it.
 
 use crate::common::{Host, bandwidth_us, membership, wait_for, wait_until};
-use crate::rig::{Daemon, of_cgroup, rule, shown};
+use crate::rig::{Daemon, kill_all, of_cgroup, rule, shown};
 use plimsoll_engine::tasks;
 
 #[test]
@@ -30,26 +30,14 @@ fn process_is_set_with_those_that_it_has_started() {
     for member in descendants(shell.pid()) {
         assert_eq!(membership(member), before);
     }
-    for member in descendants(shell.pid()) {
-        let _ = nix::sys::signal::kill(
-            nix::unistd::Pid::from_raw(member),
-            nix::sys::signal::SIGKILL,
-        );
-    }
+    kill_all(&descendants(shell.pid()));
     shell.kill_hard();
 }
 
 fn descendants(pid: i32) -> Vec<i32> {
-    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-    let children = children.unwrap_or_default();
-    let mut all: Vec<i32> = children
-        .split_whitespace()
-        .map(|it| it.parse().unwrap())
-        .collect();
-    for child in all.clone() {
-        all.extend(descendants(child));
-    }
-    all
+    let children = tasks::children(pid);
+    let below = children.iter().flat_map(|child| descendants(*child));
+    children.iter().copied().chain(below).collect()
 }
 
 #[test]

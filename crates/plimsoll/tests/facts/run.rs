@@ -207,25 +207,12 @@ fn a_dry_run_prints_the_plan_and_does_nothing() {
 #[test]
 fn best_effort_continues_without_unavailable_knobs_and_reports_them() {
     let host = Host::new();
-    let show = r#"grep -h . /proc/self/cgroup"#;
-    let words = |extra: &[&'static str]| -> Vec<&'static str> {
-        let knobs = [
-            "run",
-            "--name",
-            "best",
-            "--class",
-            "batch",
-            "--cpu-limit",
-            "80%",
-        ];
-        let command = ["--", "sh", "-c", show];
-        knobs
-            .into_iter()
-            .chain(extra.iter().copied())
-            .chain(command)
-            .collect()
+    let words = |knobs: &str| {
+        let line = format!("run --name best {knobs} -- cat /proc/self/cgroup");
+        line.split(' ').map(str::to_owned).collect::<Vec<_>>()
     };
-    let refused = host.run(words(&[]));
+    let limited = "--class batch --cpu-limit 80%";
+    let refused = host.run(words(limited));
     assert_eq!(refused.code(), 125);
     let line = refused.one_line();
     assert!(
@@ -233,7 +220,7 @@ fn best_effort_continues_without_unavailable_knobs_and_reports_them() {
         "{line}"
     );
     host.assert_clean();
-    let done = host.run(words(&["--best-effort"])).good();
+    let done = host.run(words(&format!("{limited} --best-effort"))).good();
     assert!(
         done.one_line().contains("cpu-limit 80%: not enforced"),
         "{done:?}"

@@ -275,19 +275,10 @@ impl Rig {
 
     /// Starts `plimsoll run --enforcer sched-ext --class batch --name NAME KNOBS -- COMMAND`.
     pub fn batch<S: AsRef<str>>(&self, name: &str, knobs: &str, command: &[S]) -> Running {
-        let mut words = vec![
-            "run",
-            "--enforcer",
-            "sched-ext",
-            "--class",
-            "batch",
-            "--name",
-            name,
-        ];
-        words.extend(knobs.split_whitespace());
-        words.push("--");
-        words.extend(command.iter().map(AsRef::as_ref));
-        self.host.start(words)
+        let line = format!("run --enforcer sched-ext --class batch --name {name} {knobs} --");
+        let words = line.split_whitespace();
+        self.host
+            .start(words.chain(command.iter().map(AsRef::as_ref)))
     }
 
     /// Starts a command that sleeps; returns when it is in its group.

@@ -4,6 +4,7 @@ use std::fs;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use plimsoll_engine::tasks::children;
 
 use crate::Scene;
 use crate::common::{is_alive, wait_until};
@@ -70,12 +71,7 @@ fn closed_terminal_ends_top_with_and_without_a_signal() {
         scene.terminal.until_shown("plimsoll top - 1 group, ");
         let mut pid = scene.terminal.child();
         if !prefix.is_empty() {
-            let children = format!("/proc/{pid}/task/{pid}/children");
-            let children = fs::read_to_string(children).unwrap();
-            pid = children
-                .split_whitespace()
-                .next()
-                .map_or(pid, |child| child.parse().unwrap());
+            pid = children(pid).first().copied().unwrap_or(pid);
         }
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap();
         assert_eq!(name, "plimsoll\n");

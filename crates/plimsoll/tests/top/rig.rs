@@ -93,10 +93,7 @@ impl Terminal {
 
     fn children(&self) -> Vec<i32> {
         let shell = self.run(&["display-message", "-p", "#{pane_pid}"]);
-        let children = format!("/proc/{0}/task/{0}/children", shell.trim());
-        let pids = std::fs::read_to_string(&children).unwrap_or_default();
-        let pids = pids.split_whitespace();
-        pids.filter_map(|pid| pid.parse().ok()).collect()
+        plimsoll_engine::tasks::children(shell.trim().parse().unwrap())
     }
 
     /// The process that runs in the shell.

@@ -5,15 +5,8 @@ use crate::common::Host;
 #[test]
 fn an_owner_that_has_only_a_part_of_the_machine_may_not_tune_it() {
     let host = Host::new();
-    let run = [
-        "run",
-        "--enforcer",
-        "cgroup",
-        "--class",
-        "batch",
-        "--host-tuning",
-    ];
-    let refused = host.run(run.into_iter().chain(["--", "true"]));
+    let run = "run --enforcer cgroup --class batch --host-tuning".split(' ');
+    let refused = host.run(run.clone().chain(["--", "true"]));
     assert_eq!(refused.code(), 125);
     let line = refused.one_line();
     let expected = "host-tuning: cannot be `true` here: it takes root";
@@ -21,8 +14,7 @@ fn an_owner_that_has_only_a_part_of_the_machine_may_not_tune_it() {
         line.contains(expected) && line.contains("--best-effort"),
         "{line}"
     );
-    host.run(run.into_iter().chain(["--best-effort", "--", "true"]))
-        .good();
+    host.run(run.chain(["--best-effort", "--", "true"])).good();
 }
 
 /// These tests change how the whole machine preempts.
