@@ -190,7 +190,7 @@ mod tests {
             ("set x --wieght 20", ["--wieght", "'--weight'"]),
             ("doctr", ["doctr", "'doctor'"]),
             ("retsore", ["retsore", "'restore'"]),
-            ("run", ["run", "<CMD>"]),
+            ("run", ["required", "not provided: <CMD>"]),
             ("top --json", ["required", "provided: --once"]),
             ("sim interference --groups -1", NO_NUMBER),
             ("sim interference --periods 1e6", NO_NUMBER),
