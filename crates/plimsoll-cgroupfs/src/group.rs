@@ -39,10 +39,10 @@ impl Kind {
     /// When the file cannot be read, or the type is unknown.
     pub fn at(folder: &Path) -> Result<Option<Self>> {
         let path = folder.join("cgroup.type");
-        if !os::exists(&path) {
-            return Ok(None);
-        }
-        let text = files::read_text(&path)?;
+        let text = match files::read_text(&path) {
+            Err(error) if error.os_error() == Some(libc::ENOENT) => return Ok(None),
+            other => other?,
+        };
         Ok(Some(match text.as_str() {
             "domain" => Self::Domain,
             "domain threaded" => Self::ThreadRoot,

@@ -140,7 +140,7 @@ fn harmed(parent: &CpuGroup, pid: Option<i32>) -> EngineError {
 /// and makes it the root of a threaded subtree. `None`: the cgroup takes some.
 pub(super) fn unusable(group: &CpuGroup) -> Option<String> {
     let is = |group: &CpuGroup, kind| group.kind().is_ok_and(|found| found == Some(kind));
-    if !is(group, Kind::Invalid) {
+    if group.hierarchy().version() == Version::V1 || !is(group, Kind::Invalid) {
         return None;
     }
     let mut above = std::iter::successors(group.parent(), CpuGroup::parent);

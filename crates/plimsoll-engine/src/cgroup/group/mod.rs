@@ -179,11 +179,15 @@ impl Group {
             stat.map(|stat| stat.map(|stat| stat.plus(before)))
         };
         let processes = self.nr_processes()?;
-        let unusable = || place::unusable(self.cgroup());
+        // Each file that is not read counts where a thousand groups are shown.
+        let (real_time, unusable) = match processes {
+            0 => (0, place::unusable(self.cgroup())),
+            _ => (common::nr_real_time(layout), None),
+        };
         Ok(Sample {
             usage_usec: self.usage_usec()?,
             processes: processes as u64,
-            real_time: common::nr_real_time(layout),
+            real_time,
             quota: stat(Layer::Quota, &carried.quota)?,
             cap: stat(Layer::Cap, &carried.cap)?,
             per_task: loops.per_task_sample(),
@@ -192,7 +196,7 @@ impl Group {
                 .layer(Layer::Headroom)
                 .and_then(|_| context.headroom.sample()),
             foreign_changes: external_changes.clone(),
-            problem: (processes == 0).then(unusable).flatten(),
+            problem: unusable,
             ..Sample::default()
         })
     }
