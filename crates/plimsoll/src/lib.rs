@@ -107,7 +107,7 @@ const OF_LAB: &str = "`make lab` measures with its own workloads";
 const NO_MODE: &str = "the scheduler takes all ordinary tasks; there is no mode";
 
 /// Commands and options that existed, and what took their place.
-const GONE: [(&str, &str); 13] = [
+const GONE: [(&str, &str); 17] = [
     (
         "bench",
         "`make lab` measures on a real kernel, in virtual time",
@@ -124,6 +124,16 @@ const GONE: [(&str, &str); 13] = [
     ("load hold", OF_LAB),
     ("load wait", OF_LAB),
     ("load service --trace", "--arrivals has the patterns"),
+    (
+        "load service --series",
+        "--series-interval adds it to the JSON",
+    ),
+    (
+        "load service --burst-spread",
+        "the requests of a burst arrive at once",
+    ),
+    ("load steady --no-pin", "each thread is bound to its CPU"),
+    ("sim interference --csv", "--json has all figures"),
     ("run --mode", NO_MODE),
     ("set --mode", NO_MODE),
     ("doctor --mode", NO_MODE),
