@@ -42,7 +42,8 @@ impl Shared<Groups> {
 
     /// Removes a group, also from the loaded scheduler.
     pub fn remove(&self, loaded: Option<&Objects>, id: u64) -> Result<(), Error> {
-        self.lock().remove(&id);
+        let mut groups = self.lock();
+        groups.remove(&id);
         loaded.map_or(Ok(()), |objects| objects.apply(params::none(id)))
     }
 

@@ -133,11 +133,10 @@ fn open_map(name: &str) -> Result<MapHandle, Error> {
     MapHandle::from_pinned_path(Path::new(PIN_FOLDER).join(name)).map_err(failed(name))
 }
 
-/// Opens a pinned map whose values each begin with a `T`; in that of the variables some without
-/// a type follow.
+/// Opens a pinned map whose values are of this build's `T`.
 fn open_map_of<T: Plain>(name: &str) -> Result<MapHandle, Error> {
     let map = open_map(name)?;
-    if map.value_size() as usize >= size_of::<T>() {
+    if map.value_size() as usize == size_of::<T>() {
         Ok(map)
     } else {
         Err(Error::OtherVersion)
@@ -171,6 +170,11 @@ impl Objects {
     pub fn open() -> Result<Self, Error> {
         let groups = open_map_of::<plimsoll_group>("groups")?;
         let cpus = open_map_of::<plimsoll_cpu>("cpus")?;
+        let data = open_map("data")?;
+        // Variables without a type follow.
+        if (data.value_size() as usize) < size_of::<types::data>() {
+            return Err(Error::OtherVersion);
+        }
         Ok(Self {
             id: groups.info().map_err(failed("groups"))?.info.id,
             groups,
@@ -180,7 +184,7 @@ impl Objects {
             machine: open_map_of::<plimsoll_machine>("machine")?,
             decisions: open_map_of::<plimsoll_decisions>("decisions")?,
             group_of_cgroup: open_map("group_of_cgroup")?,
-            data: open_map_of::<types::data>("data")?,
+            data,
             dump: open_map("data_uei_dump")?,
             trace: open_map("trace")?,
             apply: open_program("plimsoll_apply")?,

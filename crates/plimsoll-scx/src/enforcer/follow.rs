@@ -83,13 +83,17 @@ impl SchedExtEnforcer {
     /// Hands the groups to the scheduler for which it had no slot, as far as it has one now.
     fn register_waiting(&mut self) -> Result<()> {
         let objects = self.link.objects.as_deref();
+        let mut first_error = Ok(());
         for scheduled in self.scheduled.values_mut().filter(|group| group.waits) {
-            scheduled.apply(&self.context, objects)?;
-            if scheduled.waits {
+            let applied = scheduled.apply(&self.context, objects);
+            let is_full = applied.is_ok() && scheduled.waits;
+            // A problem of one group does not affect the others.
+            first_error = first_error.and(applied);
+            if is_full {
                 break;
             }
         }
-        Ok(())
+        first_error
     }
 
     /// Follows the supervisor to a scheduler that it has reloaded, if it has.
@@ -105,16 +109,23 @@ impl SchedExtEnforcer {
     /// Follows a load. The counters of the old scheduler can still be read.
     fn follow(&mut self, running: Arc<Objects>) -> std::result::Result<(), Error> {
         let old = self.link.objects.take();
+        // The supervisor has registered what it knew. Since then a group may have ended; before
+        // adoption has finished, the others are an earlier owner's.
+        let mut first_error = match self.has_adopted {
+            true => self.context.groups.remove_others(&running),
+            false => Ok(()),
+        };
+        // Or it may have come or changed.
         for scheduled in self.scheduled.values_mut() {
             scheduled.earlier = scheduled.counts(old.as_deref());
-            // The supervisor did not know groups that have come during the load.
-            scheduled.waits = running.slot_of(scheduled.cgroup_id).is_none();
+            scheduled.waits = true;
+            let applied = scheduled.apply(&self.context, Some(&running));
+            first_error = first_error.and(applied.map_err(Error::from));
         }
         self.link.objects = Some(running);
         self.usage = MachineUse::default();
         self.policy_cpus = None;
-        self.register_waiting()?;
-        self.follow_machine()
+        first_error.and(self.follow_machine())
     }
 
     /// Reports whether limits of normal groups hold, which depend on the scheduler

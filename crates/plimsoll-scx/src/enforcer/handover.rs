@@ -48,12 +48,12 @@ impl Scheduled {
 
     /// Has the scheduler apply the knobs, as soon as one is loaded and has a slot.
     pub fn apply(&mut self, context: &Context, objects: Option<&Objects>) -> Result<()> {
-        let applied = context.groups.put(objects, self.cgroup_id, &self.knobs);
-        self.waits = matches!(applied, Err(Error::TooManyGroups(_)));
-        match applied {
-            Err(error) if !self.waits => Err(error.into()),
-            _ => Ok(()),
+        match context.groups.put(objects, self.cgroup_id, &self.knobs) {
+            Ok(()) => self.waits = false,
+            Err(Error::TooManyGroups(_)) => self.waits = true,
+            Err(error) => return Err(error.into()),
         }
+        Ok(())
     }
 }
 
