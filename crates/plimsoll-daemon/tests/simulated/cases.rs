@@ -271,6 +271,23 @@ fn a_command_and_a_group_that_the_file_has_of_its_name_are_both_in_force_after_a
     assert_eq!(text("d/cpu.weight").as_deref(), Some("60"));
 }
 
+#[test]
+fn restore_leaves_a_command_that_has_the_name_of_a_group_that_was_set() {
+    let mut rig = Rig::new();
+    rig.start(Some(
+        "version = 1\n[[group]]\nname = \"web\"\nmatch = { cgroup = \"/d\" }\nweight = 50\n",
+    ));
+    rig.ask(set("web", r#"{"weight": "60"}"#), None);
+    rig.stop();
+    // Without a file the name is free.
+    rig.start(None);
+    rig.run("web", 5);
+    let answer = rig.ask(Request::Restore, None);
+    assert!(matches!(answer, Answer::Restored { .. }), "{answer:?}");
+    rig.pass(2);
+    assert_eq!((place(5).as_str(), rate_ppm(5)), ("plimsoll/web", PPM));
+}
+
 /// Stops an owner with a file, of a group with the processes 5 and 6.
 fn stopped() -> Rig {
     let mut rig = Rig::new();

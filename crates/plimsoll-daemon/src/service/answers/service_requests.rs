@@ -21,8 +21,11 @@ impl Service {
             let overrides = std::mem::take(&mut self.requests.requested.overrides);
             self.save_requests();
             for name in overrides.into_keys().chain(of_processes) {
-                self.table.set_desired(&name, None);
-                report.problems.extend(self.take_away(&name).problems);
+                // A command may have the name of a group of the file that was set.
+                if self.requests.command(&name).is_none() {
+                    self.table.set_desired(&name, None);
+                    report.problems.extend(self.take_away(&name).problems);
+                }
                 report.undone.push(name);
             }
             if self.requests.requested.burst_off {
