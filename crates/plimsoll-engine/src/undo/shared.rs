@@ -22,7 +22,8 @@ const DEFAULTS: [(&str, &str); 6] = [
 
 /// Removes parents that hold no group any more. Returns an entry for each that is gone.
 pub(crate) fn remove_parents(restores: &Restores) -> Vec<Entry> {
-    let parents = restores.parents.iter();
+    // The last first: one may be in another.
+    let parents = restores.parents.iter().rev();
     let gone = parents.filter(|folder| match os::remove_folder(folder) {
         Ok(()) => true,
         // The group of another owner may still be in it.
