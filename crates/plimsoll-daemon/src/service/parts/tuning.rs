@@ -39,12 +39,10 @@ impl TuningSwitch {
         }
     }
 
-    /// Puts the setting back, whatever is asked for.
+    /// Puts the setting back, whatever is asked for: also one that could not be put back before.
     pub fn put_back(&mut self, enforcement: &Enforcement) -> UndoReport {
-        match self.is_changed.take() {
-            Some(true) => enforcement.enforcer().stock().put_tuning_back(),
-            _ => UndoReport::default(),
-        }
+        self.is_changed = None;
+        enforcement.enforcer().stock().put_tuning_back()
     }
 
     /// Returns whether this owner has made preemption full; `None`: no group asks for it.
