@@ -84,57 +84,21 @@ fn refused(slice: BandwidthSlice, file: &Path, error: EngineError) -> EngineErro
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::path::PathBuf;
 
     use super::*;
-    use crate::journal::{Header, Journal};
+    use crate::host_settings::rig::Setting;
 
-    struct Rig {
-        /// Removed when it is dropped.
-        _folder: tempfile::TempDir,
-        file: PathBuf,
-        journal: KeptJournal,
-    }
-
-    impl Rig {
-        fn new() -> Self {
-            let folder = tempfile::tempdir().unwrap();
-            let file = folder.path().join("slice_us");
-            fs::write(&file, "5000\n").unwrap();
-            let journal = Journal::create(folder.path(), &Header::new("a", "")).unwrap();
-            Self {
-                _folder: folder,
-                file,
-                journal: KeptJournal::of(journal, Vec::new()),
-            }
-        }
-
-        fn write(&mut self, text: &str) -> Result<()> {
-            write(text.parse().unwrap(), &self.file, &mut self.journal)
-        }
-
-        fn put_back(&mut self) -> UndoReport {
-            let mut report = UndoReport::default();
-            host_settings::put_back(&self.file, &mut self.journal, &mut report);
-            report
-        }
-
-        fn now(&self) -> String {
-            fs::read_to_string(&self.file).unwrap().trim().into()
-        }
-
-        fn nr_recorded(&self) -> usize {
-            self.journal.restores().settings.len()
-        }
+    fn set(rig: &mut Setting, text: &str) -> Result<()> {
+        write(text.parse().unwrap(), &rig.file, &mut rig.journal)
     }
 
     #[test]
     fn what_was_there_at_first_is_put_back_after_several_changes() {
-        let mut rig = Rig::new();
-        rig.write("5ms").unwrap();
+        let mut rig = Setting::new("5000");
+        set(&mut rig, "5ms").unwrap();
         assert_eq!(rig.nr_recorded(), 0, "it is so already");
-        rig.write("2ms").unwrap();
-        rig.write("3.5ms").unwrap();
+        set(&mut rig, "2ms").unwrap();
+        set(&mut rig, "3.5ms").unwrap();
         assert_eq!((rig.now().as_str(), rig.nr_recorded()), ("3500", 1));
         assert_eq!(rig.put_back().problems, [""; 0]);
         assert_eq!((rig.now().as_str(), rig.nr_recorded()), ("5000", 0));
@@ -142,9 +106,9 @@ mod tests {
 
     #[test]
     fn a_kernel_without_it_and_a_read_only_one_are_told_apart() {
-        let mut rig = Rig::new();
+        let mut rig = Setting::new("5000");
         fs::remove_file(&rig.file).unwrap();
-        let error = rig.write("2ms").unwrap_err().to_string();
+        let error = set(&mut rig, "2ms").unwrap_err().to_string();
         assert!(error.contains("the kernel has no"), "{error}");
         let read_only = EngineError::from(plimsoll_cgroupfs::CgroupError::file(
             "write",

@@ -35,3 +35,58 @@ pub(crate) fn put_back(path: &Path, journal: &mut KeptJournal, report: &mut Undo
     let done = undo::put_back_settings(settings.filter(|it| it.path == path), report);
     journal.note(done);
 }
+
+#[cfg(test)]
+pub(crate) mod rig {
+    use std::fs;
+    use std::path::PathBuf;
+
+    use crate::journal::{Header, Journal, KeptJournal};
+    use crate::runtime::RuntimeFolder;
+    use crate::undo::{self, UndoReport};
+
+    /// A file in place of a setting of the kernel, and a journal.
+    pub struct Setting {
+        folder: tempfile::TempDir,
+        pub file: PathBuf,
+        pub journal: KeptJournal,
+    }
+
+    impl Setting {
+        pub fn new(text: &str) -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let journal = Journal::create(folder.path(), &Header::new("a", "")).unwrap();
+            let setting = Self {
+                file: folder.path().join("setting"),
+                folder,
+                journal: KeptJournal::of(journal, Vec::new()),
+            };
+            setting.write(text);
+            setting
+        }
+
+        pub fn write(&self, text: &str) {
+            fs::write(&self.file, text).unwrap();
+        }
+
+        pub fn now(&self) -> String {
+            fs::read_to_string(&self.file).unwrap()
+        }
+
+        pub fn nr_recorded(&self) -> usize {
+            self.journal.restores().settings.len()
+        }
+
+        pub fn put_back(&mut self) -> UndoReport {
+            let mut report = UndoReport::default();
+            super::put_back(&self.file, &mut self.journal, &mut report);
+            report
+        }
+
+        /// Has the next owner undo what this one has left.
+        pub fn recover(&mut self) {
+            drop(self.journal.end());
+            undo::recover(&RuntimeFolder::at(self.folder.path())).unwrap();
+        }
+    }
+}

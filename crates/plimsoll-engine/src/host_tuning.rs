@@ -50,62 +50,19 @@ pub(crate) fn is_lazy() -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::path::PathBuf;
 
     use super::*;
-    use crate::journal::{Header, Journal};
-    use crate::runtime::RuntimeFolder;
-    use crate::undo;
+    use crate::host_settings::rig::Setting;
 
-    struct Rig {
-        folder: tempfile::TempDir,
-        file: PathBuf,
-        journal: KeptJournal,
-    }
-
-    impl Rig {
-        fn new(modes: &str) -> Self {
-            let folder = tempfile::tempdir().unwrap();
-            let file = folder.path().join("preempt");
-            let journal = Journal::create(folder.path(), &Header::new("a", "")).unwrap();
-            let rig = Self {
-                folder,
-                file,
-                journal: KeptJournal::of(journal, Vec::new()),
-            };
-            rig.write(modes);
-            rig
-        }
-
-        fn write(&self, modes: &str) {
-            fs::write(&self.file, modes).unwrap();
-        }
-
-        fn now(&self) -> String {
-            fs::read_to_string(&self.file).unwrap()
-        }
-
-        fn set(&mut self) -> bool {
-            set_in(&self.file, &mut self.journal).unwrap()
-        }
-
-        fn put_back(&mut self) -> UndoReport {
-            let mut report = UndoReport::default();
-            host_settings::put_back(&self.file, &mut self.journal, &mut report);
-            report
-        }
-
-        fn recover(&mut self) {
-            drop(self.journal.end());
-            undo::recover(&RuntimeFolder::at(self.folder.path())).unwrap();
-        }
+    fn set(rig: &mut Setting) -> bool {
+        set_in(&rig.file, &mut rig.journal).unwrap()
     }
 
     #[test]
     fn another_mode_than_the_lazy_one_stays() {
         for modes in ["none (voluntary) full lazy\n", "(full) lazy\n", "\n"] {
-            let mut rig = Rig::new(modes);
-            assert!(!rig.set());
+            let mut rig = Setting::new(modes);
+            assert!(!set(&mut rig));
             assert_eq!(rig.put_back(), UndoReport::default());
             assert_eq!(rig.now(), modes);
         }
@@ -114,8 +71,8 @@ mod tests {
     #[test]
     fn lazy_preemption_is_put_back_also_after_a_kill() {
         for is_killed in [false, true] {
-            let mut rig = Rig::new("full (lazy)\n");
-            assert!(rig.set());
+            let mut rig = Setting::new("full (lazy)\n");
+            assert!(set(&mut rig));
             assert!(rig.now().starts_with("full"));
             // Order in which the kernel shows it.
             rig.write("(full) lazy\n");
@@ -130,8 +87,8 @@ mod tests {
 
     #[test]
     fn what_somebody_else_has_chosen_since_is_left_alone() {
-        let mut rig = Rig::new("none full (lazy)\n");
-        rig.set();
+        let mut rig = Setting::new("none full (lazy)\n");
+        set(&mut rig);
         rig.write("(none) full lazy\n");
         let problems = rig.put_back().problems;
         assert!(problems[0].contains("left as it is"), "{problems:?}");
@@ -140,12 +97,12 @@ mod tests {
 
     #[test]
     fn what_cannot_be_put_back_now_is_put_back_by_the_next_attempt() {
-        let mut rig = Rig::new("full (lazy)\n");
-        rig.set();
+        let mut rig = Setting::new("full (lazy)\n");
+        set(&mut rig);
         fs::remove_file(&rig.file).unwrap();
         assert_eq!(rig.put_back().problems.len(), 1);
         rig.write("(full) lazy\n");
-        assert!(!rig.set(), "it is full already");
+        assert!(!set(&mut rig), "it is full already");
         rig.recover();
         assert!(rig.now().starts_with("lazy"));
     }
