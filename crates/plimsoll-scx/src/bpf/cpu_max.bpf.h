@@ -87,7 +87,7 @@ static __noinline void limit_ends(struct cgroup_record *record, u64 now)
 /* A cgroup goes, with its limit. */
 static __always_inline void limit_ends_of(struct cgroup *cgrp)
 {
-	u64 id = cgrp->kn->id;
+	u64 id = id_of_cgroup(cgrp);
 	u32 *index = bpf_map_lookup_elem(&record_of_cgroup, &id);
 	struct cgroup_record *record = index ? record_at(*index) : NULL;
 
@@ -103,7 +103,7 @@ static __always_inline void limit_ends_of(struct cgroup *cgrp)
 static __noinline void
 limit_follows(struct cgroup *cgrp, u64 period_us, u64 quota_us, u64 burst_us, bool is_empty)
 {
-	u64 id = cgrp->kn->id, now = bpf_ktime_get_ns();
+	u64 id = id_of_cgroup(cgrp), now = bpf_ktime_get_ns();
 	u32 *index = bpf_map_lookup_elem(&record_of_cgroup, &id), slot;
 	struct cgroup_record *record = index ? record_at(*index) : NULL;
 	struct plimsoll_params params = {

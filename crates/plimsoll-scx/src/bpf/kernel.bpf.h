@@ -33,4 +33,16 @@
 #define SCX_ENQ_IMMED                                                                              \
 	(AT_HAND(bpf_core_enum_value_exists(enum scx_enq_flags, SCX_ENQ_IMMED)) * SCX_ENQ_IMMED)
 
+/*
+ * An object of the kernel whose pointers may be followed, but not given to the kernel. For each
+ * pointer that is followed from a trusted object, Linux 6.18 searches all its types four times.
+ */
+#define UNTRUSTED(object) bpf_core_cast(object, typeof(*(object)))
+
+/* The id of a cgroup (cgroup_id()). */
+static __always_inline u64 id_of_cgroup(const struct cgroup *cgrp)
+{
+	return UNTRUSTED(cgrp)->kn->id;
+}
+
 #endif

@@ -122,14 +122,32 @@ static __always_inline void task_joins_queue(struct task_struct *p, struct task_
 	order_join(t, p, llc_of(cpu), now);
 }
 
+/* Whether at most @nr tasks run or wait on a CPU, be it in the queue of its shard. Cheap. */
+static __always_inline bool has_at_most(s32 cpu, u32 nr)
+{
+	const struct rq *rq = bpf_per_cpu_ptr(&runqueues, (u32)cpu);
+
+	return rq && rq->scx.nr_running <= nr;
+}
+
 /*
- * Whether a task is in the kernel's own queue of a CPU, where no idle CPU finds it: a second
- * one would wait there for the first. Two meet if the CPU finds one for itself while another
- * is on its way there. Since Linux 7.1 the kernel takes the second one back (SCX_ENQ_IMMED).
+ * Whether a task, beside the one that comes or runs there, is in the kernel's own queue of a
+ * CPU, where no idle CPU finds it: a second one would wait there for the first. Two meet if the
+ * CPU finds one for itself while another is on its way there. Since Linux 7.1 the kernel takes
+ * the second one back (SCX_ENQ_IMMED).
  */
 static __always_inline bool has_local(s32 cpu)
 {
-	return !SCX_ENQ_IMMED && scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) > 0;
+	return !SCX_ENQ_IMMED && !has_at_most(cpu, 1) &&
+	       scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) > 0;
+}
+
+/* Whether a task waits for this CPU alone, beside the one that is being queued. */
+static __always_inline bool others_wait(const struct plimsoll_cpu *c, s32 cpu)
+{
+	return !has_at_most(cpu, 1 + (c->tier < PLIMSOLL_TIERS)) &&
+	       (scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) > 0 ||
+		scx_bpf_dsq_nr_queued(cpu_queue(cpu, PLIMSOLL_TIER_NORMAL)) > 0);
 }
 
 /* Whether a task of a lower tier comes from that queue while normal work waits for its CPU. */
@@ -220,8 +238,7 @@ goes_direct(const struct task_ctx *t, struct plimsoll_cpu *c, u32 llc, s32 cpu, 
 {
 	if (!t->in_own_queue)
 		return false;
-	if (scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) ||
-	    tier_waits(llc, cpu, PLIMSOLL_TIER_NORMAL) ||
+	if (others_wait(c, cpu) || shard_waits(llc, PLIMSOLL_TIER_NORMAL) ||
 	    READ_ONCE(overdue_since_ns[llc % PLIMSOLL_LLCS_MAX]))
 		return false;
 	if (!turn_is_due(c, PLIMSOLL_TURN_BEHIND_NORMAL, now))

@@ -328,7 +328,7 @@ __noinline int part_follows(u32 index, u32 tier)
 __noinline int shares_follow(struct task_struct *p __arg_trusted, u32 index)
 {
 	struct cgroup_record *first = record_at(index), *record = first, *around;
-	struct task_group *tg = p->sched_task_group;
+	struct task_group *tg = UNTRUSTED(p)->sched_task_group;
 	u64 normal, batch, background;
 	int is_idle = count_from, is_decided = count_from;
 	u32 depth, weight, first_index = index;
@@ -423,7 +423,7 @@ static __always_inline u32 *nearest_in(void *map, struct cgroup *cgrp, s32 level
 		ancestor = bpf_cgroup_ancestor(cgrp, level - i);
 		if (!ancestor)
 			break;
-		id = ancestor->kn->id;
+		id = id_of_cgroup(ancestor);
 		bpf_cgroup_release(ancestor);
 		value = bpf_map_lookup_elem(map, &id);
 		if (value)
@@ -523,7 +523,7 @@ static __always_inline void record_begins(struct cgroup *cgrp, u32 weight)
 	u32 index = first_free_record, *slot, next = 0, generation, tier;
 	struct cgroup_record *record;
 	struct plimsoll_group *group;
-	u64 id = cgrp->kn->id;
+	u64 id = id_of_cgroup(cgrp);
 
 	if (cgrp->level == 0)
 		return;
@@ -562,7 +562,7 @@ static __always_inline void record_begins(struct cgroup *cgrp, u32 weight)
 
 static __always_inline void record_ends(struct cgroup *cgrp)
 {
-	u64 id = cgrp->kn->id;
+	u64 id = id_of_cgroup(cgrp);
 	u32 *found = bpf_map_lookup_elem(&record_of_cgroup, &id), index, tier, was;
 	struct cgroup_record *record, *around, *last;
 	struct tier_load *load;
@@ -601,7 +601,7 @@ static __always_inline void record_ends(struct cgroup *cgrp)
 
 static __always_inline void record_weighs(struct cgroup *cgrp, u32 weight)
 {
-	u64 id = cgrp->kn->id;
+	u64 id = id_of_cgroup(cgrp);
 	u32 *index = bpf_map_lookup_elem(&record_of_cgroup, &id);
 	struct cgroup_record *record = index ? record_at(*index) : NULL;
 

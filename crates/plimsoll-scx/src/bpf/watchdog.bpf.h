@@ -48,7 +48,7 @@ static __always_inline u64 watchdog_waited_ns(const struct task_struct *p)
 /* Whether a task was killed. */
 static __always_inline bool is_dying(const struct task_struct *p)
 {
-	return p->signal->flags & SIGNAL_GROUP_EXIT;
+	return UNTRUSTED(p)->signal->flags & SIGNAL_GROUP_EXIT;
 }
 
 /* Whether a task that is queued has to run now, regardless of limits. */
