@@ -95,6 +95,10 @@ fn a_thousand_groups() {
     daemon.reload().good();
     let applied = ms_of(start);
     assert!(groups.iter().all(is_idle));
+    // Loading it is no part of showing.
+    wait_until("the guard is attached or refused", || {
+        daemon.state().daemon.guard.is_some()
+    });
     let start = Instant::now();
     let state = daemon.state();
     let told = ms_of(start);
