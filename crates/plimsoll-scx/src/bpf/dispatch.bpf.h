@@ -71,15 +71,11 @@ static int slice_timer(void *map, int *key, struct bpf_timer *timer)
 	return 0;
 }
 
-/* Serves tasks that have waited too long, regardless of limits. */
-static __always_inline bool dispatch_overdue(struct plimsoll_cpu *c, s32 cpu, u64 now)
+/* Serves tasks of an LLC that have waited too long, regardless of limits. */
+static __always_inline bool take_overdue(struct plimsoll_cpu *c, u32 llc, u64 now)
 {
-	u32 llc = llc_of(cpu);
-	u64 since_ns;
+	u64 since_ns = READ_ONCE(overdue_since_ns[llc % PLIMSOLL_LLCS_MAX]);
 
-	if (READ_ONCE(c->comes_to_overdue))
-		__sync_lock_test_and_set(&c->comes_to_overdue, 0);
-	since_ns = READ_ONCE(overdue_since_ns[llc]);
 	if (!since_ns)
 		return false;
 	if (scx_bpf_dsq_move_to_local(overdue_id(llc), SCX_ENQ_IMMED)) {
@@ -89,7 +85,26 @@ static __always_inline bool dispatch_overdue(struct plimsoll_cpu *c, s32 cpu, u6
 	}
 	if (plim_elapsed_ns(now, since_ns) > INSERTION_NS &&
 	    !scx_bpf_dsq_nr_queued(overdue_id(llc)))
-		__sync_val_compare_and_swap(&overdue_since_ns[llc], since_ns, 0);
+		__sync_val_compare_and_swap(&overdue_since_ns[llc % PLIMSOLL_LLCS_MAX], since_ns,
+					    0);
+	return false;
+}
+
+static __always_inline bool dispatch_overdue(struct plimsoll_cpu *c, s32 cpu, u64 now)
+{
+	u32 llc = llc_of(cpu), other;
+
+	if (READ_ONCE(c->comes_to_overdue))
+		__sync_lock_test_and_set(&c->comes_to_overdue, 0);
+	if (take_overdue(c, llc, now))
+		return true;
+	other = READ_ONCE(llc_overdue);
+	if (!other || other - 1 == llc)
+		return false;
+	if (take_overdue(c, other - 1, now))
+		return true;
+	if (!READ_ONCE(overdue_since_ns[(other - 1) % PLIMSOLL_LLCS_MAX]))
+		WRITE_ONCE(llc_overdue, 0);
 	return false;
 }
 
@@ -447,18 +462,18 @@ serve_all(struct task_struct *prev, struct plimsoll_cpu *c, u32 tier_of_prev, s3
  * and that one may have found no idle CPU. Each writes its side first and then reads the
  * other's, so one of them sees the other. Retries end with the insertion; a count that is
  * wrong costs a few looks each time that a CPU goes idle. Normal work of another LLC counts,
- * too: see should_pull().
+ * too: see should_pull(). Under headroom the CPU is woken for lower tiers when it may run them.
  */
-static __always_inline bool work_waits(struct plimsoll_cpu *c, u32 llc, u64 now)
+static __always_inline bool work_waits(struct plimsoll_cpu *c, s32 cpu, u64 now)
 {
-	struct shard *shard = shard_of(llc);
+	struct shard *shard = shard_of(llc_of(cpu));
 	u32 nr_rounds, other;
 	u64 since_ns;
-	bool waits;
+	bool waits, lower_waits;
 
 	/* Also the barrier between the write of the state and the reads. */
 	nr_rounds = __sync_fetch_and_add(&c->nr_rounds, 1);
-	since_ns = READ_ONCE(overdue_since_ns[llc % PLIMSOLL_LLCS_MAX]);
+	since_ns = READ_ONCE(overdue_since_ns[llc_of(cpu) % PLIMSOLL_LLCS_MAX]);
 	/* On its way into the queue; a round costs little, and this lasts no longer. */
 	if (since_ns && plim_elapsed_ns(now, since_ns) <= INSERTION_NS) {
 		c->nr_rounds = 0;
@@ -466,9 +481,13 @@ static __always_inline bool work_waits(struct plimsoll_cpu *c, u32 llc, u64 now)
 	}
 	if (nr_rounds >= ROUNDS_MAX)
 		return false;
-	waits = READ_ONCE(shard->nr_waiting[PLIMSOLL_TIER_NORMAL]) > 0 ||
-		(!headroom_on && (READ_ONCE(shard->nr_waiting[PLIMSOLL_TIER_BATCH]) > 0 ||
-				  READ_ONCE(shard->nr_waiting[PLIMSOLL_TIER_BACKGROUND]) > 0));
+	waits = READ_ONCE(shard->nr_waiting[PLIMSOLL_TIER_NORMAL]) > 0;
+	lower_waits = READ_ONCE(shard->nr_waiting[PLIMSOLL_TIER_BATCH]) > 0 ||
+		      READ_ONCE(shard->nr_waiting[PLIMSOLL_TIER_BACKGROUND]) > 0;
+	if (!headroom_on)
+		waits |= lower_waits;
+	else if (lower_waits && !cpus_have(token_refused_cpus, cpu))
+		cpus_add(token_refused_cpus, cpu);
 	bpf_for (other, 0, nr_llcs) {
 		if (waits || nr_rounds)
 			break;
@@ -541,7 +560,7 @@ static __always_inline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 
 		return;
 	token_release(c, cpu);
 	/* The kernel does not tell that an idle CPU stays idle: see plimsoll_update_idle(). */
-	if (c->state == PLIMSOLL_CPU_IDLE && work_waits(c, llc_of(cpu), now))
+	if (c->state == PLIMSOLL_CPU_IDLE && work_waits(c, cpu, now))
 		scx_bpf_kick_cpu(cpu, 0);
 }
 

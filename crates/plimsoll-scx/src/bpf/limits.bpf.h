@@ -204,11 +204,14 @@ park_waiting(struct bpf_iter_scx_dsq *waiting, struct task_struct *p, u32 slot, 
 
 	if (!t)
 		return;
-	/* First: a timer may return it at once. If another CPU has it, it runs now. */
+	/*
+	 * First: a timer may return it at once. If another CPU has it, it runs now, and counts as
+	 * it does.
+	 */
 	order_parks(t);
+	load_parks(t);
 	if (!scx_bpf_dsq_move_vtime(waiting, p, parked_id(slot), 0))
 		return;
-	load_parks(t);
 	park_timer(slot, until_ns);
 }
 
@@ -408,10 +411,15 @@ __noinline u64 unpark(u32 slot, u64 now)
 			break;
 		}
 		tier = tier_of(own, t, p) & PLIMSOLL_TIER_MASK;
+		/* First: once it is in that queue, it may run and sleep at once. */
 		order_returns(t);
-		if (!move_to_tier(BPF_FOR_EACH_ITER, p, t, tier))
-			continue;
 		load_enters(t, p, tier);
+		if (tier == PLIMSOLL_TIER_NORMAL && !t->in_own_queue && runs_anywhere(p))
+			waiting_enters(t, llc_of(cpu), tier);
+		if (!move_to_tier(BPF_FOR_EACH_ITER, p, t, tier)) {
+			waiting_leaves(t);
+			continue;
+		}
 		show_returned(p, t, cpu, tier, seen <= nr_takes);
 	}
 	bpf_rcu_read_unlock();

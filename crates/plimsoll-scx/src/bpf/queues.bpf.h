@@ -100,15 +100,32 @@ static __always_inline u64 queue_of(const struct task_ctx *t, s32 cpu, u32 tier)
 	return t->in_own_queue ? cpu_queue(cpu, tier) : shard_queue(llc_of(cpu), tier);
 }
 
+/* Whether a task may run on one CPU only, at least now. */
+static __always_inline bool is_bound(const struct task_struct *p)
+{
+	return nr_cpu_ids == 1 || p->nr_cpus_allowed == 1 || is_migration_disabled(p);
+}
+
+/* Whether any CPU may run a task. */
+static __always_inline bool runs_anywhere(const struct task_struct *p)
+{
+	return p->nr_cpus_allowed >= nr_cpu_ids && !is_migration_disabled(p);
+}
+
+static __always_inline bool is_offline(s32 cpu)
+{
+	struct plimsoll_cpu *c = cpu_at(cpu);
+
+	return c && !c->online;
+}
+
 /*
  * Whether a task waits for one CPU, which is offline and not asked to dispatch. In its
  * local queue the kernel finds the task, and takes it elsewhere.
  */
 static __always_inline bool waits_offline(const struct task_ctx *t, s32 cpu)
 {
-	struct plimsoll_cpu *c = cpu_at(cpu);
-
-	return t->in_own_queue && c && !c->online;
+	return t->in_own_queue && is_offline(cpu);
 }
 
 /*
@@ -194,7 +211,8 @@ static __noinline void
 to_overdue(struct bpf_iter_scx_dsq *waiting, struct task_struct *p, struct task_ctx *t, u32 why)
 {
 	s32 cpu = scx_bpf_task_cpu(p);
-	u64 queue = waits_offline(t, cpu) ? SCX_DSQ_LOCAL_ON | cpu : overdue_id(llc_of(cpu));
+	/* A CPU that goes offline waits for all tasks that it had. */
+	u64 queue = is_offline(cpu) ? SCX_DSQ_LOCAL_ON | cpu : overdue_id(llc_of(cpu));
 	struct plimsoll_cpu *c;
 
 	t->overdue = why;
@@ -246,7 +264,10 @@ __noinline int check_parked(u32 slot, u64 now)
 	return 0;
 }
 
-/* Has the CPUs of an LLC look for overdue tasks that none has taken. */
+/*
+ * Has all CPUs look for overdue tasks that none has taken. Those of their LLC may be offline,
+ * or busy with real-time tasks.
+ */
 __noinline int overdue_again(u32 llc, u64 now)
 {
 	u32 cpu;
@@ -254,9 +275,9 @@ __noinline int overdue_again(u32 llc, u64 now)
 	if (!scx_bpf_dsq_nr_queued(overdue_id(llc)))
 		return 0;
 	WRITE_ONCE(overdue_since_ns[llc % PLIMSOLL_LLCS_MAX], now);
+	WRITE_ONCE(llc_overdue, llc + 1);
 	bpf_for (cpu, 0, nr_cpu_ids) {
-		if (llc_of(cpu) == llc)
-			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 	}
 	return 0;
 }

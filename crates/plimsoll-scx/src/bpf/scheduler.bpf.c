@@ -43,17 +43,6 @@ static __always_inline bool is_batch(const struct plimsoll_group *group)
 
 /* Most CPUs whose normal task is compared with one that wakes. */
 #define PREEMPT_CPUS_MAX 4
-/* Whether a task may run on one CPU only, at least now. */
-static __always_inline bool is_bound(const struct task_struct *p)
-{
-	return nr_cpu_ids == 1 || p->nr_cpus_allowed == 1 || is_migration_disabled(p);
-}
-
-/* Whether any CPU may run a task. */
-static __always_inline bool runs_anywhere(const struct task_struct *p)
-{
-	return p->nr_cpus_allowed >= nr_cpu_ids && !is_migration_disabled(p);
-}
 
 /*
  * Whether a task preempts the one that runs on a CPU, if there is one of ours. Its
@@ -569,7 +558,7 @@ void BPF_STRUCT_OPS(plimsoll_update_idle, s32 cpu, bool idle)
 	/* The last edge of a CPU that goes offline, which may not kick: see goes_offline(). */
 	if (!c->online)
 		return;
-	if (idle && work_waits(c, llc_of(cpu), now))
+	if (idle && work_waits(c, cpu, now))
 		scx_bpf_kick_cpu(cpu, 0);
 	if (!headroom_on)
 		return;

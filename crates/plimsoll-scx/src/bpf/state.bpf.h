@@ -95,6 +95,11 @@ s32 nr_lower[PLIMSOLL_TIERS_PADDED];
  * puts a task there only after ops.enqueue() has returned. Housekeeping repairs it.
  */
 u64 overdue_since_ns[PLIMSOLL_LLCS_MAX];
+/*
+ * The LLC, from 1, whose overdue tasks all CPUs look for: housekeeping found some, a second
+ * after the last look. 0: none. Cleared by a CPU that finds none.
+ */
+u32 llc_overdue;
 /* CPUs that were refused a token, a bit each; atomic. */
 plim_u64 token_refused_cpus[PLIMSOLL_CPU_WORDS];
 /* CPUs that hold a token, a bit each; atomic. */
