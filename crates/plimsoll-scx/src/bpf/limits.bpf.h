@@ -256,7 +256,7 @@ __noinline int take_limited(u64 dsq_id, u32 tier, s32 cpu, u64 now)
 	struct plimsoll_group *group;
 	struct task_struct *p;
 	struct task_ctx *t;
-	int seen = count_from;
+	int seen = count_from, tried = count_from;
 	u64 left_ns, until_ns;
 	u32 slot, now_tier;
 
@@ -269,12 +269,14 @@ __noinline int take_limited(u64 dsq_id, u32 tier, s32 cpu, u64 now)
 	if (is_free(p, tier, cpu) && scx_bpf_dsq_move_to_local(dsq_id, SCX_ENQ_IMMED))
 		return TAKE_MOVED;
 	bpf_for_each (scx_dsq, p, dsq_id, 0) {
-		if (++seen > TAKE_MAX)
+		if (++seen > QUEUE_SCAN_MAX)
 			break;
 		t = task_of(p);
 		group = t ? group_at(t->slot) : NULL;
 		if (!group || !may_move_to(p, cpu))
 			continue;
+		if (++tried > TAKE_MAX)
+			break;
 		now_tier = tier_of(group, t, p);
 		if (now_tier > tier && now_tier < PLIMSOLL_TIERS) {
 			waiting_leaves(t);
