@@ -16,6 +16,15 @@ impl KernelTypes {
         self.0.type_by_name::<Func<'_>>(name).is_some()
     }
 
+    /// Whether an enum of 64 bits has an enumerator.
+    pub(crate) fn has_enumerator(&self, name: &str, enumerator: &str) -> bool {
+        let of_kernel = self.0.type_by_name::<Enum64<'_>>(name);
+        of_kernel.is_some_and(|kernel| {
+            let mut names = kernel.iter().filter_map(|member| member.name);
+            names.any(|name| name == enumerator)
+        })
+    }
+
     /// Whether the enumerators of an enum have their full values. Some kernels are built without
     /// 64-bit enumerators: their BTF has the lower halves only, in an enum of 8 bytes.
     pub(crate) fn has_full_enumerators(&self, name: &str) -> bool {

@@ -26,8 +26,10 @@ const GOING_INTERVAL: Duration = Duration::from_millis(10);
 /// Functions of the kernel that the scheduler probes if they are there: waits for futexes.
 pub(crate) const PROBED: &[&str] = &["futex_do_wait", "futex_wake_mark"];
 
+pub(crate) const ENQUEUE_FLAGS: &str = "scx_enq_flags";
+
 /// The kernel's enums of 64 bits of which the scheduler has enumerators.
-const LONG_ENUMS: [&str; 2] = ["scx_dsq_id_flags", "scx_enq_flags"];
+const LONG_ENUMS: [&str; 2] = ["scx_dsq_id_flags", ENQUEUE_FLAGS];
 
 /// Files in which a kernel shows its sched_ext and its types.
 #[derive(Clone, Debug)]

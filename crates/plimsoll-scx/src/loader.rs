@@ -6,7 +6,7 @@ use std::path::Path;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{Link, ProgramMut};
 
-use crate::kernel::{PROBED, missing_ops};
+use crate::kernel::{ENQUEUE_FLAGS, PROBED, missing_ops};
 use crate::objects::{LINK, PROBE_LINKS};
 use crate::skel::{BpfSkel, BpfSkelBuilder, OpenBpfSkel};
 use crate::{Error, Kernel, capture};
@@ -40,7 +40,11 @@ impl Scheduler {
         let types = kernel.types()?;
         capture::start();
         let mut skel = open()?;
-        skel.struct_ops.plimsoll_ops_mut().hotplug_seq = kernel.hotplug_seq()?;
+        let ops = skel.struct_ops.plimsoll_ops_mut();
+        ops.hotplug_seq = kernel.hotplug_seq()?;
+        if types.has_enumerator(ENQUEUE_FLAGS, "SCX_ENQ_IMMED") {
+            ops.cpu_release = std::ptr::null_mut();
+        }
         configure(&mut skel).map_err(failed("configure"))?;
         let dropped_ops = missing_ops(&types);
         if !dropped_ops.is_empty() {

@@ -178,8 +178,9 @@ s32 BPF_STRUCT_OPS(plimsoll_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 	task_joins_queue(p, t, c, cpu, tier, now);
 	c = cpu_at(cpu);
 	/*
-	 * If other work takes that CPU first, the task comes to ops.enqueue() after all. Kernels
-	 * without SCX_ENQ_IMMED insert it there, unless it follows its waker.
+	 * If other work takes that CPU first, the task comes to ops.enqueue() after all. Without
+	 * SCX_ENQ_IMMED a real-time task would hold it up there: it is queued, and that CPU is
+	 * the first to look, unless it follows its waker.
 	 */
 	if (is_idle && c && (SCX_ENQ_IMMED || c->state != PLIMSOLL_CPU_IDLE))
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, SLICE_QUEUED_NS, SCX_ENQ_IMMED);
@@ -342,12 +343,6 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 	    park_if_limited(p, t, group, cpu, enq_flags, now))
 		return;
 	if (tier == PLIMSOLL_TIER_NORMAL && (is_plain(chain) || admits_at_once(t->chain, cpu))) {
-		/* Without SCX_ENQ_IMMED only here, where that CPU is locked. */
-		if (!SCX_ENQ_IMMED && enq_flags & SCX_ENQ_WAKEUP && c->state == PLIMSOLL_CPU_IDLE &&
-		    !has_local(cpu)) {
-			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, SLICE_QUEUED_NS, enq_flags);
-			return;
-		}
 		if (p->policy != POLICY_BATCH && enq_flags & SCX_ENQ_WAKEUP &&
 		    preempts(c, tier, shared_deadline(c, t, tier), t->order.request_ns, now)) {
 			c->is_taken = 1;
@@ -569,6 +564,15 @@ void BPF_STRUCT_OPS(plimsoll_update_idle, s32 cpu, bool idle)
 	shortage_update(now);
 }
 
+/*
+ * A task of a higher class takes this CPU: those that were inserted for it look for another.
+ * User space leaves this to kernels with SCX_ENQ_IMMED where they have that, from Linux 7.1 on.
+ */
+void BPF_STRUCT_OPS(plimsoll_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
+{
+	scx_bpf_reenqueue_local();
+}
+
 void BPF_STRUCT_OPS(plimsoll_enable, struct task_struct *p)
 {
 	task_begins(p);
@@ -768,8 +772,8 @@ SCX_OPS_DEFINE(plimsoll_ops, .select_cpu = (void *)plimsoll_select_cpu,
 	       .enqueue = (void *)plimsoll_enqueue, .dispatch = (void *)plimsoll_dispatch,
 	       .running = (void *)plimsoll_running, .stopping = (void *)plimsoll_stopping,
 	       .yield = (void *)plimsoll_yield, .update_idle = (void *)plimsoll_update_idle,
-	       .enable = (void *)plimsoll_enable, .disable = (void *)plimsoll_disable,
-	       .cgroup_init = (void *)plimsoll_cgroup_init,
+	       .cpu_release = (void *)plimsoll_cpu_release, .enable = (void *)plimsoll_enable,
+	       .disable = (void *)plimsoll_disable, .cgroup_init = (void *)plimsoll_cgroup_init,
 	       .cgroup_exit = (void *)plimsoll_cgroup_exit,
 	       .cgroup_move = (void *)plimsoll_cgroup_move,
 	       .cgroup_set_weight = (void *)plimsoll_cgroup_set_weight,

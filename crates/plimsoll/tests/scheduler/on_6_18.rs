@@ -1,5 +1,13 @@
 //! Tests that the oldest supported kernel with sched_ext, 6.18, has to pass as well.
 
+use std::io::{PipeReader, PipeWriter, Read as _, Write as _, pipe};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::thread;
+
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::{Pid, gettid};
+
 use crate::common::nr_cpus;
 use crate::rig::{all_cpus, burners, rig};
 
@@ -34,5 +42,88 @@ fn the_next_owner_runs_tasks_behind_normal_work_that_never_sleeps() {
     rig.assert_never_ejected();
     rivals.kill_hard();
     work.stop();
+    rig.assert_nothing_left();
+}
+
+/// The calling thread becomes a real-time one.
+fn become_real_time() {
+    let param = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the parameter is valid for the call, which changes the calling thread only.
+    let failed = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param) };
+    assert_eq!(failed, 0, "{}", std::io::Error::last_os_error());
+}
+
+fn bind(tid: Pid, cpus: impl Iterator<Item = usize>) {
+    let mut set = CpuSet::new();
+    cpus.for_each(|cpu| set.set(cpu).unwrap());
+    sched_setaffinity(tid, &set).unwrap();
+}
+
+fn send(to: &mut PipeWriter) {
+    to.write_all(b"x").unwrap();
+}
+
+/// Whether one more byte comes.
+fn receive(from: &mut PipeReader) -> bool {
+    from.read(&mut [0]).unwrap() == 1
+}
+
+/// A task that may run anywhere is woken for the first CPU, and at once a real-time task takes this
+/// CPU until the other one has run.
+fn race_with_a_real_time_task() {
+    const ROUNDS: u64 = 20;
+    let cpus = nr_cpus();
+    let runs = &AtomicU64::new(0);
+    let ((mut its_calls, mut to_task), (mut acks, mut from_task)) =
+        (pipe().unwrap(), pipe().unwrap());
+    let ((mut calls, mut to_rival), (mut ends, mut from_rival)) =
+        (pipe().unwrap(), pipe().unwrap());
+    let (tell, told) = channel();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            tell.send(gettid()).unwrap();
+            while receive(&mut its_calls) {
+                runs.fetch_add(1, Ordering::Relaxed);
+                send(&mut from_task);
+            }
+        });
+        scope.spawn(move || {
+            bind(gettid(), 0..1);
+            become_real_time();
+            let mut awaited = 2;
+            while receive(&mut calls) {
+                while runs.load(Ordering::Relaxed) < awaited {}
+                awaited += 2;
+                send(&mut from_rival);
+            }
+        });
+        let task = told.recv().unwrap();
+        bind(gettid(), 1..2);
+        for _ in 0..ROUNDS {
+            bind(task, 0..1);
+            send(&mut to_task);
+            assert!(receive(&mut acks));
+            bind(task, 0..cpus);
+            send(&mut to_task);
+            send(&mut to_rival);
+            assert!(receive(&mut acks) && receive(&mut ends));
+        }
+        drop((to_task, to_rival));
+    });
+    bind(gettid(), 0..cpus);
+}
+
+#[test]
+fn no_task_is_left_behind_a_real_time_task_that_took_its_cpu() {
+    let rig = rig();
+    let sleeper = rig.batch_sleeper("sleeper");
+    race_with_a_real_time_task();
+    rig.assert_never_ejected();
+    // It preempts that, where it found the CPU idle before.
+    let burner = rig.batch_burners("burner", "", 0b1, 1);
+    race_with_a_real_time_task();
+    rig.assert_never_ejected();
+    burner.stop();
+    sleeper.stop();
     rig.assert_nothing_left();
 }
