@@ -364,8 +364,19 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 	queue_task(p, t, chain, c, tier, cpu, enq_flags, now);
 }
 
+/* Whether a CPU that is asked for a task runs a real-time one all the same: sched_rt_runnable(). */
+static __always_inline bool runs_real_time(s32 cpu)
+{
+	const struct rq *rq = bpf_per_cpu_ptr(&runqueues, (u32)cpu);
+
+	return rq && rq->rt.rt_queued > 0;
+}
+
 void BPF_STRUCT_OPS(plimsoll_dispatch, s32 cpu, struct task_struct *prev)
 {
+	/* What is found would wait for it. With SCX_ENQ_IMMED the kernel takes it back. */
+	if (!SCX_ENQ_IMMED && runs_real_time(cpu))
+		return;
 	dispatch_cpu(cpu, prev, bpf_ktime_get_ns());
 }
 

@@ -1,15 +1,16 @@
 //! Tests that the oldest supported kernel with sched_ext, 6.18, has to pass as well.
 
+use std::hint::spin_loop;
 use std::io::{PipeReader, PipeWriter, Read as _, Write as _, pipe};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 
-use nix::sched::{CpuSet, sched_setaffinity};
-use nix::unistd::{Pid, gettid};
+use nix::unistd::gettid;
 
 use crate::common::nr_cpus;
 use crate::rig::{all_cpus, burners, rig};
+use crate::shared::run::stress::bind;
 
 #[test]
 fn commands_that_end_at_the_same_time_leave_nothing_each_time() {
@@ -53,12 +54,6 @@ fn become_real_time() {
     assert_eq!(failed, 0, "{}", std::io::Error::last_os_error());
 }
 
-fn bind(tid: Pid, cpus: impl Iterator<Item = usize>) {
-    let mut set = CpuSet::new();
-    cpus.for_each(|cpu| set.set(cpu).unwrap());
-    sched_setaffinity(tid, &set).unwrap();
-}
-
 fn send(to: &mut PipeWriter) {
     to.write_all(b"x").unwrap();
 }
@@ -81,36 +76,38 @@ fn race_with_a_real_time_task() {
     let (tell, told) = channel();
     thread::scope(|scope| {
         scope.spawn(move || {
-            tell.send(gettid()).unwrap();
+            tell.send(gettid().as_raw()).unwrap();
             while receive(&mut its_calls) {
                 runs.fetch_add(1, Ordering::Relaxed);
                 send(&mut from_task);
             }
         });
         scope.spawn(move || {
-            bind(gettid(), 0..1);
+            bind(0, 0..1).unwrap();
             become_real_time();
             let mut awaited = 2;
             while receive(&mut calls) {
-                while runs.load(Ordering::Relaxed) < awaited {}
+                while runs.load(Ordering::Relaxed) < awaited {
+                    spin_loop();
+                }
                 awaited += 2;
                 send(&mut from_rival);
             }
         });
         let task = told.recv().unwrap();
-        bind(gettid(), 1..2);
+        bind(0, 1..2).unwrap();
         for _ in 0..ROUNDS {
-            bind(task, 0..1);
+            bind(task, 0..1).unwrap();
             send(&mut to_task);
             assert!(receive(&mut acks));
-            bind(task, 0..cpus);
+            bind(task, 0..cpus).unwrap();
             send(&mut to_task);
             send(&mut to_rival);
             assert!(receive(&mut acks) && receive(&mut ends));
         }
         drop((to_task, to_rival));
     });
-    bind(gettid(), 0..cpus);
+    bind(0, 0..cpus).unwrap();
 }
 
 #[test]
@@ -125,5 +122,43 @@ fn no_task_is_left_behind_a_real_time_task_that_took_its_cpu() {
     rig.assert_never_ejected();
     burner.stop();
     sleeper.stop();
+    rig.assert_nothing_left();
+}
+
+/// Ends a real-time task also if the test fails.
+struct EndOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn batch_work_of_an_llc_that_a_real_time_task_has_to_itself_runs_elsewhere() {
+    let rig = rig();
+    let fair = rig.group("fair");
+    let work = rig.batch_burners("work", "", all_cpus(), 2 * nr_cpus());
+    let tids = burners(&rig.host.batch("work"));
+    let rivals = rig.fair_burners(&fair, all_cpus(), 2 * nr_cpus());
+    rig.wait_until_all_run(&tids);
+    let ends = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            bind(0, 1..2).unwrap();
+            become_real_time();
+            while !ends.load(Ordering::Relaxed) {
+                spin_loop();
+            }
+        });
+        let _end = EndOnDrop(&ends);
+        // Housekeeping finds those that have waited for 8 s.
+        for _ in 0..3 {
+            rig.wait_until_all_run(&tids);
+        }
+        rig.assert_never_ejected();
+    });
+    rivals.kill_hard();
+    work.stop();
     rig.assert_nothing_left();
 }

@@ -6,6 +6,6 @@ mod churn;
 mod handover;
 mod locks;
 mod members;
-mod stress;
+pub mod stress;
 mod trace;
 mod watchdog;

@@ -47,7 +47,7 @@ impl Drop for Offline {
     }
 }
 
-pub(super) fn bind(tid: i32, cpus: impl IntoIterator<Item = usize>) -> nix::Result<()> {
+pub fn bind(tid: i32, cpus: impl IntoIterator<Item = usize>) -> nix::Result<()> {
     let mut set = CpuSet::new();
     cpus.into_iter().for_each(|cpu| set.set(cpu).unwrap());
     sched_setaffinity(Pid::from_raw(tid), &set)
