@@ -592,7 +592,7 @@ pub fn end_owner(pid: i32) {
 
 /// A folder in memory, like `/run`, if there is one, because journals are synced. It is private,
 /// as an owner would make it.
-fn memory_folder() -> TempDir {
+pub fn memory_folder() -> TempDir {
     let mut folder = tempfile::Builder::new();
     folder.permissions(fs::Permissions::from_mode(0o700));
     let memory = Path::new("/dev/shm");

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use plimsoll_cgroupfs::CpuGroup;
@@ -15,6 +15,7 @@ pub const USER: u32 = 1000;
 /// A copy of the binary, a runtime folder and a home with access for a user.
 pub struct Account {
     folder: TempDir,
+    runtime: TempDir,
     uid: u32,
 }
 
@@ -27,14 +28,17 @@ impl Account {
         let mut copy = Command::new("cp");
         copy.arg(crate::common::binary()).arg(folder.path());
         assert!(copy.status().unwrap().success());
-        let runtime = folder.path().join("runtime");
-        fs::create_dir(&runtime).unwrap();
-        chown(&runtime, Some(uid), Some(uid)).unwrap();
-        Self { folder, uid }
+        let runtime = crate::common::memory_folder();
+        chown(runtime.path(), Some(uid), Some(uid)).unwrap();
+        Self {
+            folder,
+            runtime,
+            uid,
+        }
     }
 
-    pub fn runtime(&self) -> PathBuf {
-        self.folder.path().join("runtime")
+    pub fn runtime(&self) -> &Path {
+        self.runtime.path()
     }
 
     /// Plimsoll as this user, without the tests' variables.
