@@ -158,6 +158,19 @@ impl Running {
         self.child.try_wait().unwrap().is_none()
     }
 
+    /// Waits until a condition holds that ends no earlier than the command does. Fails with the
+    /// command's output as soon as the command has ended without it, such as by a refusal.
+    pub fn wait_until(&mut self, what: &str, mut holds: impl FnMut() -> bool) {
+        wait_until(what, || {
+            // First, because the condition may begin just before the command ends.
+            let runs = self.is_running();
+            let is_met = holds();
+            let output = || format!("{}{}", self.stdout(), self.stderr());
+            assert!(runs || is_met, "ended before {what}: {}", output());
+            is_met
+        });
+    }
+
     pub fn finish(mut self) -> Finished {
         let mut looks = Looks::begin();
         let status = loop {

@@ -69,6 +69,8 @@ fn in_a_delegated_subtree_a_user_needs_no_root() {
     let place = place.finish().good();
     let expected = format!("/{}/plimsoll/g", subtree.path().display());
     assert!(place.stdout.contains(&expected), "{place:?}");
+    let socket = user.runtime().join("plimsoll").join(SOCKET);
+    let mut owner = 0;
     for (knobs, group, quota) in [
         ("--cap 30% --weight 50", "plimsoll/g", 3_000),
         (
@@ -79,14 +81,16 @@ fn in_a_delegated_subtree_a_user_needs_no_root() {
         ("--soft-cap 10% --nice 5", "plimsoll-soft-g", -1),
     ] {
         let group = subtree.child(group);
-        let running = run(&format!("run --name g {knobs} -- sleep 600"));
-        wait_until("it runs", || group.is_populated().unwrap_or(false));
+        let mut running = run(&format!("run --name g {knobs} -- sleep 600"));
+        running.wait_until("it runs", || group.is_populated().unwrap_or(false));
         assert_eq!(bandwidth_us(&group).0, quota, "{knobs:?}");
+        // Without a group the owner may have ended by itself.
+        let state = crate::common::owner_at(&socket).expect("an owner runs");
+        owner = state.daemon.pid.cast_signed();
         running.stop();
         wait_until("it is gone", || !group.exists());
     }
-    let owner = crate::common::owner_at(&user.runtime().join("plimsoll").join(SOCKET));
-    crate::common::end_owner(owner.unwrap().daemon.pid.cast_signed());
+    crate::common::end_owner(owner);
     host.assert_as(&before);
     let left = fs::read_dir(user.runtime().join("plimsoll")).unwrap();
     let left: Vec<_> = left.flatten().map(|entry| entry.file_name()).collect();
