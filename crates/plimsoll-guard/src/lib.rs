@@ -70,7 +70,8 @@ impl Guard {
         let moved = map(&object, "moved").and_then(|map| MapHandle::try_from(&map));
         let moved = moved.map_err(Error::Prepare)?;
         // In a PID namespace of its own this process would move other tasks than the kernel names.
-        let moves = is_counted_alike.then(|| Arc::new(Moves::new(moves, moved)));
+        let may_move = is_counted_alike && !are_cpus_isolated();
+        let moves = may_move.then(|| Arc::new(Moves::new(moves, moved)));
         let (threads, bound) = Threads::start(&rings, moves.clone())?;
         let outer = map(&object, "rings").map_err(Error::Prepare)?;
         for cpu in bound {
@@ -160,6 +161,13 @@ fn load() -> Result<Object, Error> {
 fn map<'o>(object: &'o Object, name: &str) -> libbpf_rs::Result<Map<'o>> {
     let found = object.maps().find(|map| map.name() == name);
     found.ok_or_else(|| libbpf_rs::Error::from_raw_os_error(libc::ENOENT))
+}
+
+/// Whether CPUs are kept from tasks that have not asked for them (`isolcpus=`): a task that was
+/// moved could run there afterwards.
+fn are_cpus_isolated() -> bool {
+    let isolated = std::fs::read_to_string("/sys/devices/system/cpu/isolated");
+    isolated.is_ok_and(|cpus| !cpus.trim().is_empty())
 }
 
 /// CPUs that are online, and allowed to the calling thread.

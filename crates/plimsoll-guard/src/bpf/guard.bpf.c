@@ -315,8 +315,16 @@ static __always_inline bool is_free(struct task_struct *p)
 	return true;
 }
 
-/* The nearest CPU after this one that runs nothing but idle work. */
-static __always_inline struct watched *room_beside(struct watched *w)
+static __always_inline bool may_run_on(struct task_struct *p, u32 cpu)
+{
+	u64 *allowed = (u64 *)BPF_CORE_READ(p, cpus_ptr), bits = 0;
+
+	bpf_probe_read_kernel(&bits, sizeof(bits), allowed + cpu / 64);
+	return bits >> (cpu % 64) & 1;
+}
+
+/* The nearest CPU after this one that runs nothing but idle work, and where a task may run. */
+static __always_inline struct watched *room_beside(struct watched *w, struct task_struct *p)
 {
 	u32 cpu = w->cpu, candidate = w->next;
 	int i;
@@ -325,7 +333,7 @@ static __always_inline struct watched *room_beside(struct watched *w)
 		w = bpf_map_lookup_elem(&watched, &candidate);
 		if (!w)
 			break;
-		if (w->runs == RUNS_IDLE_ONLY)
+		if (w->runs == RUNS_IDLE_ONLY && may_run_on(p, candidate))
 			return w;
 		candidate = w->next;
 	}
@@ -347,7 +355,7 @@ static int look_at_wait(void *map, u32 *cpu, struct wait_timer *timer)
 	p = waiter_of(w);
 	/* The thread here is what helps against idle work. */
 	if (p && w->runs == RUNS_NORMAL && is_free(p))
-		room = room_beside(w);
+		room = room_beside(w, p);
 	again_ns = plim_guard_wait_look(&w->wait, !!p, room ? &room->guard : NULL,
 					bpf_ktime_get_ns(), &pulls);
 	if (pulls && room) {
