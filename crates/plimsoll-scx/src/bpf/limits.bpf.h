@@ -420,6 +420,9 @@ __noinline u64 unpark(u32 slot, u64 now)
 			waiting_enters(t, llc_of(cpu), tier);
 		if (!move_to_tier(BPF_FOR_EACH_ITER, p, t, tier)) {
 			waiting_leaves(t);
+			/* Another CPU has it, or it has left for another class. */
+			if (!(p->scx.flags & SCX_TASK_QUEUED))
+				load_leaves(t);
 			continue;
 		}
 		show_returned(p, t, cpu, tier, seen <= nr_takes);

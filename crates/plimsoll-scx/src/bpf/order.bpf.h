@@ -288,27 +288,35 @@ clocks_follow(struct task_ctx *t, struct plimsoll_cpu *c, u32 llc, u32 tier)
 		WRITE_ONCE(shard->clocks[tier], plim_order_picked(clock, start));
 }
 
+static __always_inline void waiting_counts(u32 at, s32 change)
+{
+	u32 llc = (at - 1) / PLIMSOLL_TIERS_PADDED;
+
+	if (at)
+		__sync_fetch_and_add(&shard_of(llc)->nr_waiting[(at - 1) & PLIMSOLL_TIER_MASK],
+				     change);
+}
+
+/* Also by a timer, while the task is queued or taken: each takes out what it replaces. */
+static __always_inline void waiting_exchanges(struct task_ctx *t, u32 place)
+{
+	u32 was = __sync_lock_test_and_set(&t->waits_at, place);
+
+	waiting_counts(place, 1);
+	waiting_counts(was, -1);
+}
+
 /* Counts a task that waits for any CPU of its shard; see plimsoll_update_idle(). */
 static __always_inline void waiting_enters(struct task_ctx *t, u32 llc, u32 tier)
 {
-	if (t->waits_at)
-		return;
-	t->waits_at = shard_place(llc, tier);
-	__sync_fetch_and_add(&shard_of(llc)->nr_waiting[tier & PLIMSOLL_TIER_MASK], 1);
+	if (!t->waits_at)
+		waiting_exchanges(t, shard_place(llc, tier));
 }
 
-/* Also called by timers, for a task that a CPU may take at that moment. */
 static __always_inline void waiting_leaves(struct task_ctx *t)
 {
-	u32 at;
-
-	if (!t->waits_at)
-		return;
-	at = __sync_lock_test_and_set(&t->waits_at, 0);
-	if (at)
-		__sync_fetch_and_sub(&shard_of((at - 1) / PLIMSOLL_TIERS_PADDED)
-					      ->nr_waiting[(at - 1) & PLIMSOLL_TIER_MASK],
-				     1);
+	if (t->waits_at)
+		waiting_exchanges(t, 0);
 }
 
 #endif /* PLIMSOLL_ORDER_BPF_H */

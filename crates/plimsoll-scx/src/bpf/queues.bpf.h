@@ -221,7 +221,7 @@ to_overdue(struct bpf_iter_scx_dsq *waiting, struct task_struct *p, struct task_
 	waiting_leaves(t);
 	/* Before a CPU looks. It is there already, so none has to look again. */
 	WRITE_ONCE(overdue_since_ns[llc_of(cpu)], bpf_ktime_get_ns() - INSERTION_NS - 1);
-	if (kick_idle_for(p, cpu, true))
+	if (!is_offline(cpu) && kick_idle_for(p, cpu, true))
 		return;
 	/* Not for each of many: the one before would be preempted before it has run. */
 	c = cpu_at(cpu);

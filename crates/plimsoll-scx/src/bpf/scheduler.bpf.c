@@ -179,10 +179,10 @@ s32 BPF_STRUCT_OPS(plimsoll_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 	c = cpu_at(cpu);
 	/*
 	 * If other work takes that CPU first, the task comes to ops.enqueue() after all. Without
-	 * SCX_ENQ_IMMED a real-time task would hold it up there: it is queued, and that CPU is
-	 * the first to look, unless it follows its waker.
+	 * SCX_ENQ_IMMED it is queued, and that CPU is the first to look, unless it follows its
+	 * waker: ops.cpu_release takes it back only where a task of this class runs.
 	 */
-	if (is_idle && c && (SCX_ENQ_IMMED || c->state != PLIMSOLL_CPU_IDLE))
+	if (is_idle && c && (SCX_ENQ_IMMED || c->tier < PLIMSOLL_TIERS))
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, SLICE_QUEUED_NS, SCX_ENQ_IMMED);
 	if (is_idle)
 		return cpu;
@@ -315,6 +315,8 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 	/* Admitted and taken back before it ran: see has_local(). */
 	if (enq_flags & SCX_ENQ_REENQ) {
 		return_chain(t->chain, cpu);
+		c->left_ns = 0;
+		c->turn_granted = PLIMSOLL_TURN_NONE;
 		if (c->state != PLIMSOLL_CPU_BATCH)
 			token_release(c, cpu);
 	}
@@ -372,11 +374,37 @@ static __always_inline bool runs_real_time(s32 cpu)
 	return rq && rq->rt.rt_queued > 0;
 }
 
+/* Has an idle CPU of the LLC look for what waits there in place of this one. */
+static __noinline void look_elsewhere(s32 cpu)
+{
+	struct shard *shard = shard_of(llc_of(cpu));
+	struct plimsoll_cpu *c;
+	u32 i, other;
+
+	if (READ_ONCE(shard->nr_waiting[PLIMSOLL_TIER_NORMAL]) <= 0 &&
+	    READ_ONCE(shard->nr_waiting[PLIMSOLL_TIER_BATCH]) <= 0 &&
+	    READ_ONCE(shard->nr_waiting[PLIMSOLL_TIER_BACKGROUND]) <= 0)
+		return;
+	bpf_for (i, 1, KICK_CPUS_MAX) {
+		if (i >= nr_cpu_ids)
+			break;
+		other = ((u32)cpu + i) % nr_cpu_ids;
+		c = cpu_at(other);
+		if (c && c->state == PLIMSOLL_CPU_IDLE && llc_of(other) == llc_of(cpu) &&
+		    scx_bpf_test_and_clear_cpu_idle(other)) {
+			scx_bpf_kick_cpu(other, SCX_KICK_IDLE);
+			break;
+		}
+	}
+}
+
 void BPF_STRUCT_OPS(plimsoll_dispatch, s32 cpu, struct task_struct *prev)
 {
 	/* What is found would wait for it. With SCX_ENQ_IMMED the kernel takes it back. */
-	if (!SCX_ENQ_IMMED && runs_real_time(cpu))
+	if (!SCX_ENQ_IMMED && runs_real_time(cpu)) {
+		look_elsewhere(cpu);
 		return;
+	}
 	dispatch_cpu(cpu, prev, bpf_ktime_get_ns());
 }
 
