@@ -466,7 +466,6 @@ serve_all(struct task_struct *prev, struct plimsoll_cpu *c, u32 tier_of_prev, s3
  */
 static __always_inline bool work_waits(struct plimsoll_cpu *c, s32 cpu, u64 now)
 {
-	struct shard *shard = shard_of(llc_of(cpu));
 	u32 nr_rounds, other;
 	u64 since_ns;
 	bool waits, lower_waits;
@@ -481,9 +480,8 @@ static __always_inline bool work_waits(struct plimsoll_cpu *c, s32 cpu, u64 now)
 	}
 	if (nr_rounds >= ROUNDS_MAX)
 		return false;
-	waits = READ_ONCE(shard->nr_waiting[PLIMSOLL_TIER_NORMAL]) > 0;
-	lower_waits = READ_ONCE(shard->nr_waiting[PLIMSOLL_TIER_BATCH]) > 0 ||
-		      READ_ONCE(shard->nr_waiting[PLIMSOLL_TIER_BACKGROUND]) > 0;
+	waits = normal_waits(llc_of(cpu));
+	lower_waits = lower_tiers_wait(llc_of(cpu));
 	if (!headroom_on)
 		waits |= lower_waits;
 	else if (lower_waits && !cpus_have(token_refused_cpus, cpu))
@@ -491,7 +489,7 @@ static __always_inline bool work_waits(struct plimsoll_cpu *c, s32 cpu, u64 now)
 	bpf_for (other, 0, nr_llcs) {
 		if (waits || nr_rounds)
 			break;
-		waits = READ_ONCE(shard_of(other)->nr_waiting[PLIMSOLL_TIER_NORMAL]) > 0;
+		waits = normal_waits(other);
 	}
 	if (!waits)
 		c->nr_rounds = 0;

@@ -18,7 +18,7 @@
 /* Most tasks that ever return to their queues at once, and the pause before the next. */
 #define UNPARK_MAX 64
 #define UNPARK_PAUSE_NS (100 * PLIM_NSEC_PER_USEC)
-/* Most tasks of a queue that are checked for one dispatch. */
+/* Most tasks of a queue that may run on a CPU and are checked for one dispatch there. */
 #define TAKE_MAX 64
 /*
  * Most runs of a task against its limits, each of which ends inside of the kernel or begins

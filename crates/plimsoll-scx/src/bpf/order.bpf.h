@@ -319,4 +319,16 @@ static __always_inline void waiting_leaves(struct task_ctx *t)
 		waiting_exchanges(t, 0);
 }
 
+/* Whether a task that is counted so waits on an LLC. */
+static __always_inline bool normal_waits(u32 llc)
+{
+	return READ_ONCE(shard_of(llc)->nr_waiting[PLIMSOLL_TIER_NORMAL]) > 0;
+}
+
+static __always_inline bool lower_tiers_wait(u32 llc)
+{
+	return READ_ONCE(shard_of(llc)->nr_waiting[PLIMSOLL_TIER_BATCH]) > 0 ||
+	       READ_ONCE(shard_of(llc)->nr_waiting[PLIMSOLL_TIER_BACKGROUND]) > 0;
+}
+
 #endif /* PLIMSOLL_ORDER_BPF_H */

@@ -129,26 +129,28 @@ static __always_inline bool waits_offline(const struct task_ctx *t, s32 cpu)
 }
 
 /*
- * Wakes the first idle CPU, from @cpu on, on which a task may run, and which is woken for no
- * other. Returns whether one is.
+ * Wakes the first idle CPU, from @cpu on, on which a task may run (NULL: any), and which is woken
+ * for no other. Returns whether one is.
  * @in_llc: of the LLC of @cpu, whose queue the others do not look at.
  */
-__noinline bool kick_idle_for(struct task_struct *p __arg_trusted, s32 cpu, bool in_llc)
+__noinline bool
+kick_idle_for(struct task_struct *p __arg_trusted __arg_nullable, s32 cpu, bool in_llc)
 {
-	const struct cpumask *allowed;
+	const struct cpumask *allowed = NULL;
 	struct plimsoll_cpu *c;
 	bool found = false;
 	u32 i, other;
 
 	bpf_rcu_read_lock();
-	allowed = p->cpus_ptr;
+	if (p)
+		allowed = p->cpus_ptr;
 	bpf_for (i, 0, KICK_CPUS_MAX) {
 		if (i >= nr_cpu_ids)
 			break;
 		other = ((u32)cpu + i) % nr_cpu_ids;
 		c = cpu_at(other);
 		if (!c || !c->online || c->state != PLIMSOLL_CPU_IDLE ||
-		    !bpf_cpumask_test_cpu(other, allowed) ||
+		    (allowed && !bpf_cpumask_test_cpu(other, allowed)) ||
 		    (in_llc && llc_of(other) != llc_of(cpu)) ||
 		    !scx_bpf_test_and_clear_cpu_idle(other))
 			continue;

@@ -374,35 +374,16 @@ static __always_inline bool runs_real_time(s32 cpu)
 	return rq && rq->rt.rt_queued > 0;
 }
 
-/* Has an idle CPU of the LLC look for what waits there in place of this one. */
-static __noinline void look_elsewhere(s32 cpu)
-{
-	struct shard *shard = shard_of(llc_of(cpu));
-	struct plimsoll_cpu *c;
-	u32 i, other;
-
-	if (READ_ONCE(shard->nr_waiting[PLIMSOLL_TIER_NORMAL]) <= 0 &&
-	    READ_ONCE(shard->nr_waiting[PLIMSOLL_TIER_BATCH]) <= 0 &&
-	    READ_ONCE(shard->nr_waiting[PLIMSOLL_TIER_BACKGROUND]) <= 0)
-		return;
-	bpf_for (i, 1, KICK_CPUS_MAX) {
-		if (i >= nr_cpu_ids)
-			break;
-		other = ((u32)cpu + i) % nr_cpu_ids;
-		c = cpu_at(other);
-		if (c && c->state == PLIMSOLL_CPU_IDLE && llc_of(other) == llc_of(cpu) &&
-		    scx_bpf_test_and_clear_cpu_idle(other)) {
-			scx_bpf_kick_cpu(other, SCX_KICK_IDLE);
-			break;
-		}
-	}
-}
-
 void BPF_STRUCT_OPS(plimsoll_dispatch, s32 cpu, struct task_struct *prev)
 {
-	/* What is found would wait for it. With SCX_ENQ_IMMED the kernel takes it back. */
+	/*
+	 * A task that is taken now would wait for it: an idle CPU looks in place of this one.
+	 * With SCX_ENQ_IMMED the kernel takes the task back.
+	 */
 	if (!SCX_ENQ_IMMED && runs_real_time(cpu)) {
-		look_elsewhere(cpu);
+		scx_bpf_test_and_clear_cpu_idle(cpu);
+		if (normal_waits(llc_of(cpu)) || lower_tiers_wait(llc_of(cpu)))
+			kick_idle_for(NULL, cpu, true);
 		return;
 	}
 	dispatch_cpu(cpu, prev, bpf_ktime_get_ns());

@@ -19,7 +19,7 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
@@ -64,14 +64,26 @@ pub fn on_one_cpu<T>(act: impl FnOnce() -> T) -> T {
 pub fn on_cpus<T>(cpus: u64, act: impl FnOnce() -> T) -> T {
     let me = Pid::from_raw(0);
     let before = sched_getaffinity(me).unwrap();
-    let mut set = CpuSet::new();
-    for cpu in (0..64).filter(|cpu| cpus & (1 << cpu) != 0) {
-        set.set(cpu).unwrap();
-    }
-    sched_setaffinity(me, &set).unwrap();
+    bind(0, (0..64).filter(|cpu| cpus & (1 << cpu) != 0)).unwrap();
     let result = act();
     sched_setaffinity(me, &before).unwrap();
     result
+}
+
+/// Binds a task, 0 for the calling thread, to some CPUs.
+pub fn bind(tid: i32, cpus: impl IntoIterator<Item = usize>) -> nix::Result<()> {
+    let mut set = CpuSet::new();
+    cpus.into_iter().for_each(|cpu| set.set(cpu).unwrap());
+    sched_setaffinity(Pid::from_raw(tid), &set)
+}
+
+/// Tells threads to end, also if the test fails.
+pub struct SetOnDrop<'a>(pub &'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// The number of CPUs that this process may use.

@@ -8,9 +8,8 @@ use std::thread;
 
 use nix::unistd::gettid;
 
-use crate::common::nr_cpus;
+use crate::common::{SetOnDrop, bind, nr_cpus, on_cpus};
 use crate::rig::{all_cpus, burners, rig};
-use crate::shared::run::stress::bind;
 
 #[test]
 fn commands_that_end_at_the_same_time_leave_nothing_each_time() {
@@ -74,40 +73,40 @@ fn race_with_a_real_time_task() {
     let ((mut calls, mut to_rival), (mut ends, mut from_rival)) =
         (pipe().unwrap(), pipe().unwrap());
     let (tell, told) = channel();
-    thread::scope(|scope| {
-        scope.spawn(move || {
-            tell.send(gettid().as_raw()).unwrap();
-            while receive(&mut its_calls) {
-                runs.fetch_add(1, Ordering::Relaxed);
-                send(&mut from_task);
-            }
-        });
-        scope.spawn(move || {
-            bind(0, 0..1).unwrap();
-            become_real_time();
-            let mut awaited = 2;
-            while receive(&mut calls) {
-                while runs.load(Ordering::Relaxed) < awaited {
-                    spin_loop();
+    on_cpus(0b10, || {
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                tell.send(gettid().as_raw()).unwrap();
+                while receive(&mut its_calls) {
+                    runs.fetch_add(1, Ordering::Relaxed);
+                    send(&mut from_task);
                 }
-                awaited += 2;
-                send(&mut from_rival);
+            });
+            scope.spawn(move || {
+                bind(0, 0..1).unwrap();
+                become_real_time();
+                let mut awaited = 2;
+                while receive(&mut calls) {
+                    while runs.load(Ordering::Relaxed) < awaited {
+                        spin_loop();
+                    }
+                    awaited += 2;
+                    send(&mut from_rival);
+                }
+            });
+            let task = told.recv().unwrap();
+            for _ in 0..ROUNDS {
+                bind(task, 0..1).unwrap();
+                send(&mut to_task);
+                assert!(receive(&mut acks));
+                bind(task, 0..cpus).unwrap();
+                send(&mut to_task);
+                send(&mut to_rival);
+                assert!(receive(&mut acks) && receive(&mut ends));
             }
-        });
-        let task = told.recv().unwrap();
-        bind(0, 1..2).unwrap();
-        for _ in 0..ROUNDS {
-            bind(task, 0..1).unwrap();
-            send(&mut to_task);
-            assert!(receive(&mut acks));
-            bind(task, 0..cpus).unwrap();
-            send(&mut to_task);
-            send(&mut to_rival);
-            assert!(receive(&mut acks) && receive(&mut ends));
-        }
-        drop((to_task, to_rival));
+            drop((to_task, to_rival));
+        })
     });
-    bind(0, 0..cpus).unwrap();
 }
 
 #[test]
@@ -123,15 +122,6 @@ fn no_task_is_left_behind_a_real_time_task_that_took_its_cpu() {
     burner.stop();
     sleeper.stop();
     rig.assert_nothing_left();
-}
-
-/// Ends a real-time task also if the test fails.
-struct EndOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for EndOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 #[test]
@@ -151,7 +141,7 @@ fn batch_work_of_an_llc_that_a_real_time_task_has_to_itself_runs_elsewhere() {
                 spin_loop();
             }
         });
-        let _end = EndOnDrop(&ends);
+        let _end = SetOnDrop(&ends);
         // Housekeeping finds those that have waited for 8 s.
         for _ in 0..3 {
             rig.wait_until_all_run(&tids);

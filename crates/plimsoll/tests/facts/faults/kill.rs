@@ -6,7 +6,7 @@ use std::thread;
 use plimsoll_cgroupfs::CpuGroup;
 
 use crate::common::random::Random;
-use crate::common::{Host, Looks, wait_until};
+use crate::common::{Host, Looks, SetOnDrop, wait_until};
 use crate::moments::Changes;
 use crate::rig::{
     Daemon, is_idle, of_cgroup, quota_us, remove_group, rule, rule_of, wait_for_quota,
@@ -109,7 +109,6 @@ fn limits_hold_over_kills_at_any_moment_and_match_the_policy_after_the_restart()
     let looks = thread::scope(|scope| {
         let actor = scope.spawn(|| come_and_go(&host, &stop));
         let watcher = scope.spawn(|| watch_limits(&scene, &stop));
-        // Stops both even if the test fails.
         let _stop = SetOnDrop(&stop);
         for kill in 0..KILLS {
             // Groups that come and go change its journal all the time.
@@ -137,12 +136,4 @@ fn limits_hold_over_kills_at_any_moment_and_match_the_policy_after_the_restart()
     daemon.end();
     daemon.assert_as_before();
     drop(burner);
-}
-
-struct SetOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for SetOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }

@@ -11,7 +11,7 @@ use crate::daemon_rig::{Daemon, rule_of};
 use crate::rig::{Keeper, Loan, RIG, Rig};
 
 mod daemon;
-pub mod run;
+mod run;
 
 /// A rig whose owner was started on demand, by a command.
 pub fn with_command() -> Loan {

@@ -10,9 +10,9 @@ use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::knobs::Bandwidth;
 use plimsoll_engine::tasks;
 
-use super::stress::{Offline, bind, online_file};
+use super::stress::{Offline, online_file};
 use crate::common::random::Random;
-use crate::common::{Running, nr_cpus, tasks_below, wait_until};
+use crate::common::{Running, bind, nr_cpus, tasks_below, wait_until};
 use crate::daemon_rig::{kill_all, remove_group, shown};
 use crate::rig::{Rig, all_cpus};
 use crate::shared::with_command;

@@ -6,6 +6,6 @@ mod churn;
 mod handover;
 mod locks;
 mod members;
-pub mod stress;
+mod stress;
 mod trace;
 mod watchdog;

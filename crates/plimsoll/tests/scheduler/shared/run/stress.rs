@@ -3,10 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use nix::sched::{CpuSet, sched_setaffinity};
-use nix::unistd::Pid;
-
-use crate::common::{nr_cpus, wait_until};
+use crate::common::{bind, nr_cpus, wait_until};
 use crate::rig::{all_cpus, burners, wait_for_threads};
 use crate::shared::with_command;
 
@@ -45,12 +42,6 @@ impl Drop for Offline {
     fn drop(&mut self) {
         let _ = fs::write(online_file(self.0), "1");
     }
-}
-
-pub fn bind(tid: i32, cpus: impl IntoIterator<Item = usize>) -> nix::Result<()> {
-    let mut set = CpuSet::new();
-    cpus.into_iter().for_each(|cpu| set.set(cpu).unwrap());
-    sched_setaffinity(Pid::from_raw(tid), &set)
 }
 
 #[test]
