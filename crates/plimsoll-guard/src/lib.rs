@@ -11,6 +11,7 @@
 
 mod error;
 mod moves;
+mod program;
 mod thread;
 
 use std::collections::BTreeMap;
@@ -19,20 +20,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use libbpf_rs::libbpf_sys::bpf_map_create_opts;
-use libbpf_rs::{
-    Link, Map, MapCore as _, MapFlags, MapHandle, MapType, Object, ObjectBuilder, ProgramInput,
-    ProgramMut, ProgramType,
-};
+use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, MapType, Object, ProgramType};
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::{Pid, SysconfVar, gettid, sysconf};
 
 pub use error::Error;
 use moves::Moves;
 pub use moves::free_left_tasks;
+use program::{PREPARE, load, map, run};
 use thread::Threads;
-
-/// The program `src/bpf/guard.bpf.c`.
-const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/bpf.bpf.o"));
 
 /// Looks and wake-ups of a guard, on all CPUs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -53,7 +49,7 @@ pub struct Guard {
     _links: Vec<Link>,
     _threads: Threads,
     moves: Option<Arc<Moves>>,
-    object: Object,
+    object: Arc<Object>,
 }
 
 impl Guard {
@@ -63,15 +59,13 @@ impl Guard {
     /// # Errors
     /// When the kernel refuses the program, or gives this process no real-time threads.
     pub fn attach(moves: &Path) -> Result<Self, Error> {
-        let object = load()?;
+        let object = Arc::new(load()?);
         let cpus = allowed_cpus()?;
         let is_counted_alike = prepare(&object, &cpus).map_err(Error::Prepare)?;
         let rings = rings(&cpus).map_err(Error::Prepare)?;
-        let moved = map(&object, "moved").and_then(|map| MapHandle::try_from(&map));
-        let moved = moved.map_err(Error::Prepare)?;
         // In a PID namespace of its own this process would move other tasks than the kernel names.
         let may_move = is_counted_alike && !are_cpus_isolated();
-        let moves = may_move.then(|| Arc::new(Moves::new(moves, moved)));
+        let moves = may_move.then(|| Arc::new(Moves::new(moves, Arc::clone(&object))));
         let (threads, bound) = Threads::start(&rings, moves.clone())?;
         let outer = map(&object, "rings").map_err(Error::Prepare)?;
         for cpu in bound {
@@ -82,7 +76,7 @@ impl Guard {
         }
         let links = object
             .progs_mut()
-            .filter(|program| !is_prepare(program))
+            .filter(|program| program.prog_type() != ProgramType::Syscall)
             .map(|program| program.attach())
             .collect::<Result<_, _>>()
             .map_err(Error::Attach)?;
@@ -134,35 +128,6 @@ impl Guard {
     }
 }
 
-fn load() -> Result<Object, Error> {
-    let mut open = ObjectBuilder::default()
-        .open_memory(PROGRAM)
-        .map_err(Error::Load)?;
-    let nr_cpus = libbpf_rs::num_possible_cpus().map_err(Error::Load)?;
-    let nr_cpus = u32::try_from(nr_cpus).unwrap_or(u32::MAX);
-    for mut map in open.maps_mut() {
-        let name = map.name().to_string_lossy().into_owned();
-        match &*name {
-            "watched" | "wait_timers" | "moved" | "rings" => {
-                map.set_max_entries(nr_cpus).map_err(Error::Load)?;
-            }
-            // This section has nothing but `nr_cpus`.
-            name if name.ends_with(".rodata") => {
-                let value = map.initial_value_mut().into_iter().flatten();
-                let bytes = nr_cpus.to_ne_bytes();
-                value.zip(bytes).for_each(|(to, byte)| *to = byte);
-            }
-            _ => (),
-        }
-    }
-    open.load().map_err(Error::Load)
-}
-
-fn map<'o>(object: &'o Object, name: &str) -> libbpf_rs::Result<Map<'o>> {
-    let found = object.maps().find(|map| map.name() == name);
-    found.ok_or_else(|| libbpf_rs::Error::from_raw_os_error(libc::ENOENT))
-}
-
 /// Whether CPUs are kept from tasks that have not asked for them (`isolcpus=`): a task that was
 /// moved could run there afterwards.
 fn are_cpus_isolated() -> bool {
@@ -178,30 +143,16 @@ fn allowed_cpus() -> Result<Vec<u32>, Error> {
     Ok(allowed.filter_map(|cpu| u32::try_from(cpu).ok()).collect())
 }
 
-/// Whether this is the program that prepares the others.
-fn is_prepare(program: &ProgramMut<'_>) -> bool {
-    program.prog_type() == ProgramType::Syscall
-}
-
 /// Prepares the timers of these CPUs; the timers of other CPUs are never started. Returns whether
 /// the kernel and this process number tasks alike.
 fn prepare(object: &Object, cpus: &[u32]) -> libbpf_rs::Result<bool> {
     let mut is_counted_alike = true;
     let next = cpus.iter().cycle().skip(1);
-    for program in object.progs_mut().filter(is_prepare) {
-        for (cpu, next) in cpus.iter().zip(next.clone()) {
-            // Laid out as `plimsoll_guard_cpu` of intf.h.
-            let mut argument = [*cpu, *next, 0].map(u32::to_ne_bytes).concat();
-            let input = ProgramInput {
-                context_in: Some(&mut argument),
-                ..ProgramInput::default()
-            };
-            let returned = program.test_run(input)?.return_value.cast_signed();
-            if returned != 0 {
-                return Err(libbpf_rs::Error::from_raw_os_error(-returned));
-            }
-            is_counted_alike &= argument.ends_with(&gettid().as_raw().to_ne_bytes());
-        }
+    for (cpu, next) in cpus.iter().zip(next) {
+        // Laid out as `plimsoll_guard_cpu` of intf.h.
+        let mut argument = [*cpu, *next, 0].map(u32::to_ne_bytes).concat();
+        run(object, PREPARE, &mut argument)?;
+        is_counted_alike &= argument.ends_with(&gettid().as_raw().to_ne_bytes());
     }
     Ok(is_counted_alike)
 }

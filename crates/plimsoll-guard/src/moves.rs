@@ -10,13 +10,15 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{OnceLock, PoisonError, RwLock, TryLockError};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, TryLockError};
 
-use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
+use libbpf_rs::Object;
 use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use procfs::process::Process;
+
+use crate::program::{BEGIN_MOVE, run};
 
 /// Attempts to free a task. Each fails only if the task's cpuset changes meanwhile, or without
 /// memory.
@@ -27,17 +29,52 @@ const ATTEMPTS_MAX: usize = 100;
 pub(crate) struct Task {
     /// 0: none.
     pub tid: u64,
+    pub tgid: u64,
     /// On CLOCK_BOOTTIME.
     pub started_ns: u64,
+    /// For the BPF program.
+    pub address: u64,
+    /// The CPU of the thread that is woken.
+    pub cpu: u64,
     /// Parent of a task that is to be freed if the task is bound and the parent is not. 0: the task
     /// is to be moved.
     pub parent_tid: u64,
 }
 
+impl Task {
+    /// Returns the task that a wake-up is for; `None`: it is for no task.
+    pub fn of(bytes: &[u8]) -> Option<Self> {
+        let (words, _) = bytes.as_chunks::<8>();
+        let words: [[u8; 8]; 6] = words.try_into().ok()?;
+        let [tid, tgid, started_ns, address, cpu, parent_tid] = words.map(u64::from_ne_bytes);
+        (tid != 0).then_some(Self {
+            tid,
+            tgid,
+            started_ns,
+            address,
+            cpu,
+            parent_tid,
+        })
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let Self {
+            tid,
+            tgid,
+            started_ns,
+            address,
+            cpu,
+            parent_tid,
+        } = *self;
+        let words = [tid, tgid, started_ns, address, cpu, parent_tid];
+        words.map(u64::to_ne_bytes).concat()
+    }
+}
+
 /// Moves tasks, and has one record for each CPU.
 pub(crate) struct Moves {
-    /// The map `moved` of the BPF program.
-    moved: MapHandle,
+    /// The BPF program, which begins moves.
+    object: Arc<Object>,
     path: PathBuf,
     /// The file, from the first move on.
     file: OnceLock<File>,
@@ -47,9 +84,9 @@ pub(crate) struct Moves {
 }
 
 impl Moves {
-    pub fn new(path: &Path, moved: MapHandle) -> Self {
+    pub fn new(path: &Path, object: Arc<Object>) -> Self {
         Self {
-            moved,
+            object,
             path: path.into(),
             file: OnceLock::new(),
             is_open: RwLock::new(true),
@@ -80,18 +117,20 @@ impl Moves {
     }
 
     fn move_to(&self, cpu: u32, there: CpuSet, tid: Pid, task: &Task) {
-        let key = cpu.to_ne_bytes();
-        let value = task.tid.to_ne_bytes();
-        let is_noted = self.moved.update(&key, &value, MapFlags::ANY).is_ok();
         // Without a record nothing is moved.
-        if !is_noted || self.note(cpu, task).is_err() {
+        if self.note(cpu, task).is_err() {
             return;
         }
+        let is_bound = |tid: &Pid| sched_getaffinity(*tid) == Ok(there);
+        // A thread that executes another program gets the id of its process.
+        let leader = tid_of(task.tgid).filter(|leader| *leader != tid && !is_bound(leader));
+        let begun = run(&self.object, BEGIN_MOVE, &mut task.bytes());
         // The kernel refuses if the task has ended, or its cgroups do not let it run there.
-        if sched_setaffinity(tid, &there).is_ok() {
+        if begun.is_ok() && sched_setaffinity(tid, &there).is_ok() {
             self.nr_moved.fetch_add(1, Ordering::Relaxed);
             // A user may have chosen the task's CPUs just now.
-            if sched_getaffinity(tid) == Ok(there) && !free(tid) {
+            let mut left = [Some(tid), leader].into_iter().flatten().filter(is_bound);
+            if !left.all(free) {
                 // The record stays, for the next owner.
                 return;
             }

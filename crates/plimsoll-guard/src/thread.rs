@@ -88,7 +88,7 @@ fn run(
     match begin(cpu, ring, moves) {
         Ok(ring) => {
             let _ = ready.send(Ok((cpu, gettid())));
-            sleep_until_stopped(cpu, &ring, stop);
+            sleep_until_stopped(&ring, stop);
         }
         Err(error) => drop(ready.send(Err(error))),
     }
@@ -102,7 +102,10 @@ fn begin(
     become_real_time().map_err(Error::RealTime)?;
     let mut builder = RingBufferBuilder::new();
     let woken_for = move |bytes: &[u8]| {
-        if let (Some(moves), Some(task)) = (&moves, task_in(bytes)) {
+        // The CPU has been offline, or a cpuset has changed. Elsewhere the thread helps nobody.
+        let is_there = sched_getcpu().is_ok_and(|here| here == cpu as usize)
+            || bind(Pid::from_raw(0), cpu).is_ok();
+        if let (true, Some(moves), Some(task)) = (is_there, &moves, Task::of(bytes)) {
             moves.serve(cpu, &task);
         }
         0
@@ -111,20 +114,8 @@ fn begin(
     builder.build().map_err(Error::Prepare)
 }
 
-/// Returns the task that a wake-up is for; `None`: it is for no task.
-fn task_in(bytes: &[u8]) -> Option<Task> {
-    let (words, _) = bytes.as_chunks::<8>();
-    let words: [[u8; 8]; 3] = words.try_into().ok()?;
-    let [tid, started_ns, parent_tid] = words.map(u64::from_ne_bytes);
-    (tid != 0).then_some(Task {
-        tid,
-        started_ns,
-        parent_tid,
-    })
-}
-
 /// Sleeps in the kernel, and serves the wake-ups.
-fn sleep_until_stopped(cpu: u32, ring: &RingBuffer<'_>, stop: &EventFd) {
+fn sleep_until_stopped(ring: &RingBuffer<'_>, stop: &EventFd) {
     // SAFETY: the ring owns the descriptor, and outlives this.
     let woken = unsafe { BorrowedFd::borrow_raw(ring.epoll_fd()) };
     let mut sleeps = [
@@ -137,13 +128,6 @@ fn sleep_until_stopped(cpu: u32, ring: &RingBuffer<'_>, stop: &EventFd) {
         if sleeps[1].any() == Some(true) {
             return;
         }
-        // The CPU has been offline, or a cpuset has changed. Elsewhere the thread would help
-        // nobody: without it the ring fills up, and nothing is woken.
-        let is_there = sched_getcpu().is_ok_and(|here| here == cpu as usize);
-        if !is_there && bind(Pid::from_raw(0), cpu).is_err() {
-            return;
-        }
-        // Makes room in the ring, too.
         let _ = ring.consume();
     }
 }

@@ -32,6 +32,11 @@
 #define LEVELS_MAX 16
 /* CPUs that are looked at for a task that waits. */
 #define NEIGHBOURS_MAX 64
+/*
+ * For so long after a move children of the task are looked at. A child that is bound by the
+ * move was begun during it, for some microseconds, and comes to run soon.
+ */
+#define MOVED_FOR_NS (1000 * PLIM_NSEC_PER_MSEC)
 
 /* CPUs that there may ever be. Set by user space before the program is loaded. */
 const volatile u32 nr_cpus = 1;
@@ -69,8 +74,9 @@ struct watched {
 	u32 cpu;
 	u32 next;
 	/*
-	 * The kind of work that runs here. This CPU writes it when that changes, and those
-	 * that wake normal work here do. A lost write lasts until the next switch.
+	 * The kind of work that runs here. This CPU writes it at a switch, and those that wake
+	 * normal work here do. A lost write, or a task whose class changes while it runs, is
+	 * noticed at the next switch.
 	 */
 	u32 runs;
 } __attribute__((aligned(64)));
@@ -102,12 +108,21 @@ struct {
 	__type(value, struct wait_timer);
 } wait_timers SEC(".maps");
 
-/* The last task that was moved to each CPU, or is about to be. Written by its thread. */
+/* The last task that was moved to a CPU, or is about to be. */
+struct moved {
+	u64 tid;
+	u64 at_ns;
+};
+
+/*
+ * One for each CPU. Written for its thread, read by the CPU that starts a task there, without a
+ * lock: with half of a record a child of the move before is missed or looked at in vain.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, u32);
-	__type(value, u64);
+	__type(value, struct moved);
 } moved SEC(".maps");
 
 struct ring {
@@ -242,10 +257,50 @@ static __always_inline bool wake(u32 cpu, struct plimsoll_guard_task *task)
 /* Whether a task can run on this run queue, and does not. */
 static __always_inline bool waits_on(struct rq *rq, struct task_struct *p)
 {
+	struct cfs_rq *queue = BPF_CORE_READ(p, se.cfs_rq);
+
 	if (bpf_core_field_exists(p->se.sched_delayed) && BPF_CORE_READ(p, se.sched_delayed))
 		return false;
-	return BPF_CORE_READ(p, se.on_rq) && BPF_CORE_READ(p, se.cfs_rq, rq) == rq &&
+	/* A limit of a cgroup holds it. */
+	if (bpf_core_field_exists(queue->throttle_count) && BPF_CORE_READ(queue, throttle_count))
+		return false;
+	return BPF_CORE_READ(p, se.on_rq) && BPF_CORE_READ(queue, rq) == rq &&
 	       BPF_CORE_READ(rq, curr) != p;
+}
+
+/* The place of a task, or of a cgroup around it, in its queue. */
+struct place {
+	struct sched_entity *entity;
+	bool counts_as_idle;
+};
+
+static __always_inline struct place above(struct sched_entity *entity)
+{
+	return (struct place){ BPF_CORE_READ(entity, parent),
+			       BPF_CORE_READ(entity, cfs_rq, idle) > 0 };
+}
+
+/* Whether a task counts as idle, and another one does not, where both meet. */
+static __always_inline bool is_below(struct task_struct *p, struct task_struct *other)
+{
+	struct place a = { &p->se, BPF_CORE_READ(p, policy) == POLICY_IDLE };
+	struct place b = { &other->se, BPF_CORE_READ(other, policy) == POLICY_IDLE };
+	struct sched_entity *mine, *theirs;
+	int level;
+
+	for (level = 0; level < 2 * LEVELS_MAX; level++) {
+		mine = a.entity;
+		theirs = b.entity;
+		if (!mine || !theirs)
+			break;
+		if (BPF_CORE_READ(mine, cfs_rq) == BPF_CORE_READ(theirs, cfs_rq))
+			return a.counts_as_idle && !b.counts_as_idle;
+		if (BPF_CORE_READ(mine, depth) >= BPF_CORE_READ(theirs, depth))
+			a = above(mine);
+		else
+			b = above(theirs);
+	}
+	return false;
 }
 
 /* The task on record, if it is normal work and still waits. */
@@ -263,7 +318,7 @@ static int look(void *map, u32 *cpu, struct watched *w)
 	struct plimsoll_guard_counts *here = counts_here();
 	struct plimsoll_guard_task none = {};
 	struct rq *rq = (struct rq *)w->rq;
-	struct task_struct *curr;
+	struct task_struct *curr, *waiter;
 	bool stands = false;
 	u64 again_ns;
 	int wakes;
@@ -271,9 +326,11 @@ static int look(void *map, u32 *cpu, struct watched *w)
 	/* A barrier, too: whoever notices an inversion from here on starts the timer again. */
 	__sync_lock_test_and_set(&w->guard.look_at_ns, 0);
 	curr = BPF_CORE_READ(rq, curr);
-	/* Idle work that sleeps, and is counted as idle, can hide one from the counts. */
-	if (is_of_fair_class(curr, false) && is_idle_work(curr, false))
-		stands = waiter_of(w) || is_inverted(curr, false);
+	if (is_of_fair_class(curr, false) && is_idle_work(curr, false)) {
+		/* Idle work that sleeps, and is counted as idle, can hide one from the counts. */
+		waiter = waiter_of(w);
+		stands = (waiter && is_below(curr, waiter)) || is_inverted(curr, false);
+	}
 	again_ns = plim_guard_look(&w->guard, stands, bpf_ktime_get_ns(), &wakes);
 	if (here) {
 		here->nr_inverted += stands;
@@ -360,7 +417,10 @@ static int look_at_wait(void *map, u32 *cpu, struct wait_timer *timer)
 					bpf_ktime_get_ns(), &pulls);
 	if (pulls && room) {
 		task.tid = BPF_CORE_READ(p, pid);
+		task.tgid = BPF_CORE_READ(p, tgid);
 		task.started_ns = BPF_CORE_READ(p, start_boottime);
+		task.address = (u64)p;
+		task.cpu = room->cpu;
 		wake(room->cpu, &task);
 	}
 	if (again_ns)
@@ -389,6 +449,25 @@ int plimsoll_guard_prepare(struct plimsoll_guard_cpu *argument)
 	error = error ?: bpf_timer_init(&waits->timer, &wait_timers, CLOCK_MONOTONIC);
 	error = error ?: bpf_timer_set_callback(&w->timer, look);
 	return error ?: bpf_timer_set_callback(&waits->timer, look_at_wait);
+}
+
+/*
+ * Begins a move, and returns 0, if the task may still be moved: its user may have chosen its
+ * CPUs since it was found. Run by the thread that moves it, with nothing but the move to follow.
+ */
+SEC("syscall")
+int plimsoll_guard_begin_move(struct plimsoll_guard_task *task)
+{
+	struct task_struct *p = (struct task_struct *)task->address;
+	u32 cpu = task->cpu;
+	struct moved *here = bpf_map_lookup_elem(&moved, &cpu);
+
+	if (!here || BPF_CORE_READ(p, pid) != task->tid ||
+	    BPF_CORE_READ(p, start_boottime) != task->started_ns || !is_free(p))
+		return -1;
+	here->at_ns = bpf_ktime_get_ns();
+	here->tid = task->tid;
+	return 0;
 }
 
 static __always_inline void begin(struct watched *w, struct rq *rq)
@@ -470,7 +549,7 @@ int BPF_PROG(plimsoll_guard_new, struct task_struct *p)
 {
 	struct task_struct *parent = bpf_get_current_task_btf();
 	struct plimsoll_guard_task task = {};
-	u64 *tid;
+	struct moved *here;
 	u32 cpu;
 
 	task_wakes(p);
@@ -478,8 +557,9 @@ int BPF_PROG(plimsoll_guard_new, struct task_struct *p)
 		return 0;
 	/* It has been bound if it was started while its parent was moved. */
 	cpu = p->se.cfs_rq->rq->cpu;
-	tid = bpf_map_lookup_elem(&moved, &cpu);
-	if (!tid || *tid != parent->pid)
+	here = bpf_map_lookup_elem(&moved, &cpu);
+	if (!here || here->tid != parent->pid ||
+	    plim_sub_floor(bpf_ktime_get_ns(), here->at_ns) > MOVED_FOR_NS)
 		return 0;
 	task.tid = p->pid;
 	task.started_ns = p->start_boottime;

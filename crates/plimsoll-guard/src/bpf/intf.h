@@ -19,10 +19,13 @@ struct plimsoll_guard_cpu {
 	plim_u32 tid; /* returned: the calling thread, as the kernel counts */
 };
 
-/* A thread is woken for this task. */
+/* A thread is woken for this task. Also the argument of plimsoll_guard_begin_move. */
 struct plimsoll_guard_task {
 	plim_u64 tid; /* 0: for none, but to have its CPU pick again */
+	plim_u64 tgid;
 	plim_u64 started_ns; /* on CLOCK_BOOTTIME */
+	plim_u64 address; /* of the kernel's task; it may have ended */
+	plim_u64 cpu; /* the CPU of the thread */
 	/* The task is to be freed if it is bound and this one is not. 0: it is to be moved. */
 	plim_u64 parent_tid;
 };

@@ -135,10 +135,19 @@ mod vm_only {
     use std::process::{Child, Command};
 
     use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+    use nix::sys::signal::{Signal, kill};
     use nix::unistd::Pid;
 
-    use super::{start, state, threads};
-    use crate::common::{Host, load_words, wait_until};
+    use super::{SLEEP, start, state, threads};
+    use crate::common::{
+        Host, load_words, on_cpus, on_one_cpu, task_ns, wait_until, wait_until_busy,
+    };
+
+    fn wait_until_attached(host: &Host) {
+        wait_until("the guard is attached", || state(host).is_some());
+        let problem = state(host).and_then(|state| state.problem);
+        assert_eq!(problem, None, "these kernels have all that it needs");
+    }
 
     /// Normal work that always runs.
     struct Spinner(Child);
@@ -160,6 +169,13 @@ mod vm_only {
         fn bind(&self, cpus: &CpuSet) {
             sched_setaffinity(self.tid(), cpus).expect("it runs");
         }
+
+        /// Returns when it has run for some time.
+        fn let_run(&self) {
+            let ran_ns = || task_ns(self.tid().as_raw()).expect("it runs");
+            let begin_ns = ran_ns();
+            wait_until("it runs", || ran_ns() > begin_ns + 5_000_000);
+        }
     }
 
     impl Drop for Spinner {
@@ -174,7 +190,7 @@ mod vm_only {
         let host = Host::new();
         let burn = load_words("burn --threads 2 --duration 600s");
         let work = start(&host, "work", "--class batch", &host.batch("work"), &burn);
-        wait_until("the guard is attached", || state(&host).is_some());
+        wait_until_attached(&host);
         let mut first = CpuSet::new();
         first.set(0).expect("it is small");
         let spinners = [Spinner::start(), Spinner::start(), Spinner::start()];
@@ -195,5 +211,55 @@ mod vm_only {
             assert_eq!(spinner.cpus(), everywhere);
         }
         assert_eq!(bound.cpus(), first, "somebody chose its CPU");
+    }
+
+    #[test]
+    fn cpus_that_a_user_chooses_before_a_move_stay() {
+        let host = Host::new();
+        let burn = load_words("burn --threads 2 --duration 600s");
+        let work = start(&host, "work", "--class batch", &host.batch("work"), &burn);
+        wait_until_attached(&host);
+        let mut first = CpuSet::new();
+        first.set(0).expect("it is small");
+        let everywhere = sched_getaffinity(Pid::from_raw(0)).expect("it runs");
+        // From their begin, so that no move is under way when the owner is stopped.
+        let [bound, chosen] = on_cpus(1, || [Spinner::start(), Spinner::start()]);
+        let owner = Pid::from_raw(host.owner_pid());
+        for _ in 0..20 {
+            // Its threads are woken to move the task, and do not come to it.
+            kill(owner, Signal::SIGSTOP).expect("it is stopped");
+            chosen.bind(&first);
+            chosen.bind(&everywhere);
+            bound.let_run();
+            chosen.bind(&first);
+            kill(owner, Signal::SIGCONT).expect("it goes on");
+            assert!(state(&host).is_some());
+            chosen.let_run();
+            assert_eq!(chosen.cpus(), first);
+        }
+        work.stop();
+    }
+
+    #[test]
+    fn idle_work_inside_a_normal_cgroup_is_no_inversion_for_others() {
+        let mut host = Host::new();
+        let work = start(&host, "work", "--class batch", &host.batch("work"), &SLEEP);
+        wait_until_attached(&host);
+        let pods = host.group("pods");
+        let below = pods.child("below");
+        below.create().expect("it is created");
+        pods.enable_children().expect("it has the controller");
+        below.write_idle(true).expect("it is marked");
+        let other = host.group("other");
+        let load = "burn --threads 1 --duration 600s";
+        let groups = [&below, &other];
+        let running = on_one_cpu(|| groups.map(|group| host.start_load_in(group, load)));
+        groups.map(wait_until_busy);
+        let counts = state(&host).expect("it is attached").counts;
+        assert_eq!((counts.nr_inverted, counts.nr_woken), (0, 0), "{counts:?}");
+        for process in running {
+            process.kill_hard();
+        }
+        work.stop();
     }
 }
