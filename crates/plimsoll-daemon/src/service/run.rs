@@ -4,8 +4,9 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::sched_getaffinity;
+use nix::unistd::Pid;
 use plimsoll_cgroupfs::os;
-use plimsoll_engine::host::nr_cpus_online;
 use plimsoll_engine::undo::UndoReport;
 
 use super::Service;
@@ -120,7 +121,9 @@ impl Service {
             self.fair.guard = GuardSwitch::default();
         }
         let guard = &mut self.fair.guard;
-        if guard.follow(is_needed, nr_cpus_online(), os::now()) {
+        // It cannot fail for the calling thread, but on a host of more CPUs than the set has.
+        let cpus = sched_getaffinity(Pid::from_raw(0)).unwrap_or_default();
+        if guard.follow(is_needed, cpus, os::now()) {
             let take = self.inbox.handle().take_guard();
             self.enforcement.starter.attach_guard(take);
         }

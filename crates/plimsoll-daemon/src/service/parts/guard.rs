@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use nix::sched::CpuSet;
+
 use super::super::options::{Attached, Guard, LINGER};
 use crate::log::Log;
 use crate::state::GuardState;
@@ -10,11 +12,11 @@ use crate::state::GuardState;
 pub(in crate::service) enum GuardSwitch {
     #[default]
     Off,
-    /// A thread attaches the guard, for the CPUs that are online.
-    Attaching { nr_cpus: u32 },
+    /// A thread attaches the guard.
+    Attaching { cpus: CpuSet },
     On {
         guard: Box<dyn Guard>,
-        nr_cpus: u32,
+        cpus: CpuSet,
         /// Time since which there is nothing to guard; `None`: there is something.
         idle_since: Option<Instant>,
     },
@@ -24,13 +26,14 @@ pub(in crate::service) enum GuardSwitch {
 }
 
 impl GuardSwitch {
-    /// Has the guard attached to the CPUs that are online if it is needed. A guard that is needed
-    /// no longer stays for [`LINGER`]: one command often follows another. Returns whether the guard
-    /// is to be attached; the result goes to [`GuardSwitch::attached`].
+    /// Has the guard attached if it is needed, and attached anew when `cpus` change: those that are
+    /// online and allowed to this process. A guard that is needed no longer stays for [`LINGER`]:
+    /// one command often follows another. Returns whether the guard is to be attached; the result
+    /// goes to [`GuardSwitch::attached`].
     #[must_use]
-    pub fn follow(&mut self, is_needed: bool, nr_cpus: u32, now: Instant) -> bool {
+    pub fn follow(&mut self, is_needed: bool, cpus: CpuSet, now: Instant) -> bool {
         match self {
-            Self::On { nr_cpus: had, .. } if *had != nr_cpus => *self = Self::Off,
+            Self::On { cpus: had, .. } if *had != cpus => *self = Self::Off,
             Self::On { idle_since, .. } if is_needed => *idle_since = None,
             Self::On { idle_since, .. } => {
                 let since = *idle_since.get_or_insert(now);
@@ -44,7 +47,7 @@ impl GuardSwitch {
         if !is_needed || !matches!(self, Self::Off) {
             return false;
         }
-        *self = Self::Attaching { nr_cpus };
+        *self = Self::Attaching { cpus };
         true
     }
 
@@ -54,7 +57,7 @@ impl GuardSwitch {
 
     /// Takes the guard that [`GuardSwitch::follow`] has asked for, or the reason why there is none.
     pub fn attached(&mut self, attached: Attached, log: &Log) {
-        let Self::Attaching { nr_cpus } = *self else {
+        let Self::Attaching { cpus } = *self else {
             return;
         };
         *self = match attached {
@@ -62,7 +65,7 @@ impl GuardSwitch {
                 log.debug("guard", "attached");
                 Self::On {
                     guard,
-                    nr_cpus,
+                    cpus,
                     idle_since: None,
                 }
             }
@@ -154,9 +157,17 @@ mod tests {
         }
     }
 
+    fn cpus(list: &[usize]) -> CpuSet {
+        let mut set = CpuSet::new();
+        for cpu in list {
+            set.set(*cpu).expect("it is small");
+        }
+        set
+    }
+
     /// Follows and attaches, as the service does each time round.
-    fn follow(switch: &mut GuardSwitch, is_needed: bool, nr_cpus: u32, now: Instant, host: &Host) {
-        if switch.follow(is_needed, nr_cpus, now) {
+    fn follow(switch: &mut GuardSwitch, is_needed: bool, cpus: CpuSet, now: Instant, host: &Host) {
+        if switch.follow(is_needed, cpus, now) {
             assert!(switch.state().is_none(), "nothing is there yet");
             switch.attached(host.attach(), &Log::new(Priority::Error));
         }
@@ -181,7 +192,7 @@ mod tests {
             (true, short, true),
         ] {
             now += time;
-            follow(&mut switch, is_needed, 2, now, &host);
+            follow(&mut switch, is_needed, cpus(&[0]), now, &host);
             let attached = host.attached.load(Ordering::Relaxed);
             assert_eq!(attached, usize::from(is_there));
             let woken = switch.state().map(|state| state.counts.nr_woken);
@@ -191,11 +202,13 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_that_comes_online_has_a_guard() {
+    fn a_cpu_that_comes_online_or_takes_the_place_of_another_has_a_guard() {
         let host = host(false);
         let mut switch = GuardSwitch::default();
-        for (nr_cpus, nr_attempts) in [(2, 1), (2, 1), (3, 2), (2, 3)] {
-            follow(&mut switch, true, nr_cpus, os::now(), &host);
+        let steps: [(&[usize], usize); _] =
+            [(&[0], 1), (&[0], 1), (&[0, 1], 2), (&[0, 2], 3), (&[0], 4)];
+        for (online, nr_attempts) in steps {
+            follow(&mut switch, true, cpus(online), os::now(), &host);
             assert_eq!(host.attached.load(Ordering::Relaxed), 1);
             assert_eq!(host.attempts.load(Ordering::Relaxed), nr_attempts);
         }
@@ -205,14 +218,15 @@ mod tests {
     fn while_it_is_being_attached_it_is_not_asked_for_again() {
         let host = host(false);
         let (mut switch, now) = (GuardSwitch::default(), os::now());
-        assert!(switch.follow(true, 2, now));
-        for (is_needed, nr_cpus) in [(true, 2), (false, 2), (true, 3)] {
-            assert!(!switch.follow(is_needed, nr_cpus, now));
+        assert!(switch.follow(true, cpus(&[0]), now));
+        let (one, two) = (cpus(&[0]), cpus(&[0, 1]));
+        for (is_needed, cpus) in [(true, one), (false, one), (true, two)] {
+            assert!(!switch.follow(is_needed, cpus, now));
         }
         switch.attached(host.attach(), &Log::new(Priority::Error));
         assert!(switch.state().is_some());
         // Another guard is needed for the CPU that has come online meanwhile.
-        assert!(switch.follow(true, 3, now));
+        assert!(switch.follow(true, two, now));
         assert_eq!(host.attached.load(Ordering::Relaxed), 0);
     }
 
@@ -220,18 +234,18 @@ mod tests {
     fn a_host_without_one_is_asked_once_and_says_why() {
         let host = host(true);
         let (mut switch, now) = (GuardSwitch::default(), os::now());
-        follow(&mut switch, true, 2, now, &host);
+        follow(&mut switch, true, cpus(&[0]), now, &host);
         let state = switch.state().expect("it is needed");
         assert_eq!(state.problem.as_deref(), Some("no BPF"));
         let other = Host {
             refuses: false,
             ..host
         };
-        follow(&mut switch, true, 2, now, &other);
+        follow(&mut switch, true, cpus(&[0]), now, &other);
         assert_eq!(other.attached.load(Ordering::Relaxed), 0);
-        follow(&mut switch, false, 2, now, &other);
+        follow(&mut switch, false, cpus(&[0]), now, &other);
         assert!(switch.state().is_none());
-        follow(&mut switch, true, 2, now, &other);
+        follow(&mut switch, true, cpus(&[0]), now, &other);
         assert_eq!(other.attached.load(Ordering::Relaxed), 1);
     }
 }
