@@ -34,7 +34,7 @@ CARGO_APART := env -u MAKEFLAGS -u DESTDIR -u PREFIX $(CARGO)
 # measurements in virtual time need.
 build install lab-programs lab-measure: export RUSTFLAGS := $(shell RUSTFLAGS='$(RUSTFLAGS)' tools/rustflags)
 build:
-	tools/install-deps build scx
+	tools/install-deps build
 	$(CARGO_APART) build --release --locked -p plimsoll
 
 demo: build
@@ -54,7 +54,7 @@ test:
 # hours. Warnings are errors under the compiler with which the project was linted last;
 # a newer one may know others.
 lint:
-	tools/install-deps build scx lint
+	tools/install-deps build lint
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-features --all-targets --quiet -- $(shell tools/check-rust --deny-warnings)
 	$(CARGO) clippy --locked --workspace --all-features --test '*' --quiet -- $(shell tools/check-rust --deny-warnings)
@@ -66,7 +66,7 @@ lint:
 
 # All programs at once, those of test-kernel included.
 build-tests:
-	tools/install-deps build scx
+	tools/install-deps build
 	tools/cargo-gate --no-run --lib --bins --test '*'
 
 unit:
@@ -82,7 +82,7 @@ facts-here:
 
 # The core's headers are the kernel's too: they must compile for BPF.
 bpf:
-	tools/install-deps build scx lint
+	tools/install-deps build lint
 	policy/check-bpf
 
 # What has changed since all was proved.
@@ -144,7 +144,7 @@ LAB := $(LAB_DIR)/plimsoll-lab
 # The build's identifier depends on debug information, and so on the folder.
 STRIP := strip --remove-section=.note.gnu.build-id
 lab-programs:
-	tools/install-deps build scx vm lab
+	tools/install-deps build vm lab
 	$(CARGO) build --release --locked -p plimsoll -p plimsoll-lab
 	mkdir -p $(LAB_DIR)
 	$(STRIP) -o $(LAB_DIR)/plimsoll $(BIN)

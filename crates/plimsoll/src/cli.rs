@@ -2,14 +2,12 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-#[cfg(feature = "sched-ext")]
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use plimsoll_cgroupfs::name::text_of;
 use plimsoll_engine::knobs::Bandwidth;
-#[cfg(feature = "sched-ext")]
 use plimsoll_engine::knobs::units::duration_ns;
 use plimsoll_engine::knobs::{
     Burst, Cap, Class, CpuLimit, CpuMax, HalfLife, Headroom, KnobError, Knobs, Nice, Quota,
@@ -52,15 +50,9 @@ const RELOAD_EXAMPLES: &str = "Examples:
 
 If the file has a mistake, the previous configuration stays in force; the exit code is 125.";
 
-#[cfg(feature = "sched-ext")]
 const DEBUG_EXAMPLES: &str = "Examples:
   plimsoll debug
   plimsoll debug --trace encode --duration 5s > trace.jsonl";
-#[cfg(not(feature = "sched-ext"))]
-const DEBUG_EXAMPLES: &str = "Examples:
-  plimsoll debug
-  plimsoll debug --json";
-
 const DAEMON_EXAMPLES: &str = "Examples:
   plimsoll daemon
   plimsoll daemon --check --config new.toml
@@ -139,11 +131,9 @@ pub struct RestoreArgs {
 pub struct DebugArgs {
     /// Print a line of JSON for each change of this group's quota as it happens, instead of the
     /// state
-    #[cfg(feature = "sched-ext")]
     #[arg(long, value_name = "GROUP")]
     pub trace: Option<String>,
     /// Duration of the trace, such as 500ms or 10s
-    #[cfg(feature = "sched-ext")]
     #[arg(
         long,
         value_name = "TIME",
@@ -158,7 +148,6 @@ pub struct DebugArgs {
     pub json: bool,
 }
 
-#[cfg(feature = "sched-ext")]
 fn trace_time(text: &str) -> Result<Duration, String> {
     let ns = duration_ns(text).map_err(|error| {
         let problem = error.problem();

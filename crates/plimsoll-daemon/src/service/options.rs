@@ -47,12 +47,12 @@ pub type Attached = Result<Box<dyn Guard>, Box<dyn Error + Send + Sync>>;
 /// Takes the guard, on any thread.
 pub type TakeGuard = Arc<dyn Fn(Attached) + Send + Sync>;
 
-/// Starts enforcers and the guard: what differs between builds.
+/// Starts enforcers and the guard, of the host or of a test.
 pub trait Starter: Send {
     /// Returns at once whether this process may attach the guard, as far as it knows.
     fn may_attach_guard(&self) -> bool;
 
-    /// Attaches the guard, or says why this host or this build has none. Loading a BPF program
+    /// Attaches the guard, or says why this host has none. Loading a BPF program
     /// takes tenths of a second, so a thread does it: no client should wait for it.
     fn attach_guard(&self, take: TakeGuard);
 

@@ -7,5 +7,4 @@ pub mod reload;
 pub mod restore;
 pub mod set;
 pub mod show;
-#[cfg(feature = "sched-ext")]
 pub mod trace;

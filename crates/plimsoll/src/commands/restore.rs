@@ -28,7 +28,6 @@ struct Restored {
 fn recover(runtime: &RuntimeFolder) -> Result<UndoReport> {
     let mut report = UndoReport::default();
     // The scheduler comes first, so that its tasks become ordinary ones.
-    #[cfg(feature = "sched-ext")]
     match plimsoll_scx::Host::clean_up(runtime) {
         Ok(cleaned) => report = cleaned,
         Err(error) => report.problems.push(error.to_string()),

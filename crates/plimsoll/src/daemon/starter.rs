@@ -55,7 +55,6 @@ impl HostStarter {
 
     /// Unloads the scheduler that an earlier owner has left, which holds quotas and caps until
     /// the kernel's files hold them.
-    #[cfg(feature = "sched-ext")]
     fn left_scheduler(&self) -> Result<Option<Handover>> {
         let left = plimsoll_scx::Host::take_left(&self.runtime);
         let left = left.map_err(|error| EngineError::SchedExt {
@@ -64,12 +63,6 @@ impl HostStarter {
         Ok(left.map(|left| Box::new(|| left.unload()) as Handover))
     }
 
-    #[cfg(not(feature = "sched-ext"))]
-    fn left_scheduler(&self) -> Result<Option<Handover>> {
-        Ok(None)
-    }
-
-    #[cfg(feature = "sched-ext")]
     fn sched_ext(&self, is_lazy: bool) -> Result<Enforcing> {
         let start = plimsoll_scx::SchedExtEnforcer::adopting;
         let (enforcer, left_behind) = start(&self.hierarchy, &self.runtime, is_lazy)?;
@@ -86,7 +79,6 @@ impl HostStarter {
     ///
     /// # Errors
     /// When this host lacks a requirement.
-    #[cfg(feature = "sched-ext")]
     fn check_scheduler(&self) -> Result<()> {
         let ready = plimsoll_scx::Host::readiness(&self.runtime);
         ready.check().map_err(|error| EngineError::SchedExt {
@@ -94,29 +86,8 @@ impl HostStarter {
         })
     }
 
-    #[cfg(feature = "sched-ext")]
     fn is_loaded(&self) -> bool {
         plimsoll_scx::Host::serves(&self.runtime)
-    }
-
-    #[cfg(not(feature = "sched-ext"))]
-    fn sched_ext(&self, is_lazy: bool) -> Result<Enforcing> {
-        if !is_lazy {
-            self.check_scheduler()?;
-        }
-        self.stock()
-    }
-
-    #[cfg(not(feature = "sched-ext"))]
-    fn check_scheduler(&self) -> Result<()> {
-        Err(EngineError::SchedExt {
-            problem: "this build has no scheduler".into(),
-        })
-    }
-
-    #[cfg(not(feature = "sched-ext"))]
-    fn is_loaded(&self) -> bool {
-        false
     }
 }
 

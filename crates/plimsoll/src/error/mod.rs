@@ -50,7 +50,6 @@ pub enum CommandError {
     Experiment(#[from] ExperimentError),
     #[error(transparent)]
     Samples(#[from] SamplesError),
-    #[cfg(feature = "sched-ext")]
     #[error("debug: {0}")]
     Scheduler(#[from] plimsoll_scx::Error),
     #[error(transparent)]

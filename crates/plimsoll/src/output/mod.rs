@@ -13,7 +13,6 @@ pub use json::print as print_json;
 pub use picture::Picture;
 pub use progress::Progress;
 pub use statistics::{cpu_time, run_statistics, statistics_rows, task_rows, task_table};
-#[cfg(feature = "sched-ext")]
 pub use table::print_while_read;
 pub use table::{borderless, print_bytes, print_line};
 

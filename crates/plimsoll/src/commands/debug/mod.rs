@@ -1,9 +1,5 @@
 //! `plimsoll debug`: dumps the state of daemon and scheduler.
 
-#[cfg(feature = "sched-ext")]
-mod scheduler;
-#[cfg(not(feature = "sched-ext"))]
-#[path = "no_scheduler.rs"]
 mod scheduler;
 
 use std::process::ExitCode;
@@ -29,7 +25,6 @@ struct Document {
 /// Dumps the state of daemon and scheduler, and changes nothing. If one is not available, prints a
 /// message and the other.
 pub fn run(args: &DebugArgs) -> Result<ExitCode> {
-    #[cfg(feature = "sched-ext")]
     if let Some(group) = &args.trace {
         return super::trace::run(group, args.duration);
     }

@@ -9,7 +9,6 @@ use plimsoll_engine::host::Capabilities;
 use plimsoll_engine::knobs::{Class, Knobs};
 use plimsoll_engine::plan::{Plan, PlanItem};
 use plimsoll_engine::runtime::RuntimeFolder;
-#[cfg(feature = "sched-ext")]
 use plimsoll_scx::{Host, Readiness};
 use serde::Serialize;
 
@@ -43,13 +42,11 @@ struct Report {
     /// The p99 that a service beside batch work has to expect.
     expected: Option<Expected>,
     knobs: Vec<PlanItem>,
-    #[cfg(feature = "sched-ext")]
     sched_ext: SchedExtReport,
     advice: Vec<String>,
 }
 
 /// State of sched_ext, and the plan of each knob with it.
-#[cfg(feature = "sched-ext")]
 #[derive(Debug, Serialize)]
 struct SchedExtReport {
     #[serde(flatten)]
@@ -57,7 +54,6 @@ struct SchedExtReport {
     knobs: Vec<PlanItem>,
 }
 
-#[cfg(feature = "sched-ext")]
 impl SchedExtReport {
     fn new(host: &Capabilities) -> Result<Self> {
         let ready = Host::readiness(&RuntimeFolder::of_this_user());
@@ -97,13 +93,11 @@ fn plan_everything(host: &Capabilities, is_scheduled: bool) -> Result<Vec<PlanIt
 fn advice(host: &Capabilities) -> Vec<String> {
     let mut advice = Vec::new();
     if host.has_sched_ext {
-        advice.push(if cfg!(feature = "sched-ext") {
+        advice.push(
             "--enforcer sched-ext, or the variable PLIMSOLL_ENFORCER, selects the scheduler, \
              which takes all tasks of the machine; otherwise it is used only while it is loaded"
-                .into()
-        } else {
-            "this kernel has sched_ext; this build has no enforcer for it".into()
-        });
+                .into(),
+        );
     } else {
         advice.push(
             "cpu-limit, bursts above the quota and exact headroom need a kernel with sched_ext \
@@ -165,7 +159,6 @@ pub fn run(args: DoctorArgs) -> Result<ExitCode> {
     let step = expected.as_ref().and_then(|expected| expected.step(steps));
     let report = Report {
         knobs: plan_everything(&host, false)?,
-        #[cfg(feature = "sched-ext")]
         sched_ext: SchedExtReport::new(&host)?,
         advice: advice(&host).into_iter().chain(step).collect(),
         expected,
@@ -209,7 +202,6 @@ fn print(report: &Report) -> Result<()> {
         output::print_line(&format!("{name:<12}{value}"))?;
     }
     print_knobs(&report.knobs)?;
-    #[cfg(feature = "sched-ext")]
     print_sched_ext(&report.sched_ext)?;
     output::print_line("")?;
     if let Some(expected) = &report.expected {
@@ -226,7 +218,6 @@ fn print_knobs(knobs: &[PlanItem]) -> Result<()> {
     output::print_line(&output::plan_table(knobs, "FOR EXAMPLE"))
 }
 
-#[cfg(feature = "sched-ext")]
 fn print_sched_ext(report: &SchedExtReport) -> Result<()> {
     let ready = &report.ready;
     let loaded = match &ready.loaded {
