@@ -50,6 +50,7 @@ pub struct Guard {
     _threads: Threads,
     moves: Option<Arc<Moves>>,
     object: Arc<Object>,
+    cpus: CpuSet,
 }
 
 impl Guard {
@@ -60,7 +61,9 @@ impl Guard {
     /// When the kernel refuses the program, or gives this process no real-time threads.
     pub fn attach(moves: &Path) -> Result<Self, Error> {
         let object = Arc::new(load()?);
-        let cpus = allowed_cpus()?;
+        let set =
+            sched_getaffinity(Pid::from_raw(0)).map_err(|errno| Error::Thread(errno.into()))?;
+        let cpus = numbers_in(&set);
         let is_counted_alike = prepare(&object, &cpus).map_err(Error::Prepare)?;
         let rings = rings(&cpus).map_err(Error::Prepare)?;
         // In a PID namespace of its own this process would move other tasks than the kernel names.
@@ -85,6 +88,7 @@ impl Guard {
             _threads: threads,
             moves,
             object,
+            cpus: set,
         })
     }
 
@@ -100,6 +104,12 @@ impl Guard {
     pub fn check() -> Result<(), Error> {
         load()?;
         thread::check()
+    }
+
+    /// Returns the CPUs that were online and allowed to the calling thread at the attachment.
+    #[must_use]
+    pub fn cpus(&self) -> CpuSet {
+        self.cpus
     }
 
     /// Returns the looks and wake-ups since the guard was attached.
@@ -135,12 +145,10 @@ fn are_cpus_isolated() -> bool {
     isolated.is_ok_and(|cpus| !cpus.trim().is_empty())
 }
 
-/// CPUs that are online, and allowed to the calling thread.
-fn allowed_cpus() -> Result<Vec<u32>, Error> {
-    let set = sched_getaffinity(Pid::from_raw(0)).map_err(|errno| Error::Thread(errno.into()))?;
+fn numbers_in(set: &CpuSet) -> Vec<u32> {
     let all = 0..CpuSet::count();
-    let allowed = all.filter(|cpu| set.is_set(*cpu).unwrap_or(false));
-    Ok(allowed.filter_map(|cpu| u32::try_from(cpu).ok()).collect())
+    let there = all.filter(|cpu| set.is_set(*cpu).unwrap_or(false));
+    there.filter_map(|cpu| u32::try_from(cpu).ok()).collect()
 }
 
 /// Prepares the timers of these CPUs; the timers of other CPUs are never started. Returns whether

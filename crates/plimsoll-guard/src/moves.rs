@@ -18,7 +18,7 @@ use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use procfs::process::Process;
 
-use crate::program::{BEGIN_MOVE, run};
+use crate::program::{BEGIN_MOVE, END_MOVE, run};
 
 /// Attempts to free a task. Each fails only if the task's cpuset changes meanwhile, or without
 /// memory.
@@ -121,22 +121,29 @@ impl Moves {
         if self.note(cpu, task).is_err() {
             return;
         }
-        let is_bound = |tid: &Pid| sched_getaffinity(*tid) == Ok(there);
-        // A thread that executes another program gets the id of its process.
-        let leader = tid_of(task.tgid).filter(|leader| *leader != tid && !is_bound(leader));
         let begun = run(&self.object, BEGIN_MOVE, &mut task.bytes());
         // The kernel refuses if the task has ended, or its cgroups do not let it run there.
         if begun.is_ok() && sched_setaffinity(tid, &there).is_ok() {
             self.nr_moved.fetch_add(1, Ordering::Relaxed);
-            // A user may have chosen the task's CPUs just now.
-            let mut left = [Some(tid), leader].into_iter().flatten().filter(is_bound);
-            if !left.all(free) {
+            if !self.free_moved(task) {
                 // The record stays, for the next owner.
                 return;
             }
         }
         // If the record cannot be cleared, the next owner finds the task free already.
         let _ = self.note(cpu, &Task::default());
+    }
+
+    /// Frees a task that was moved, unless somebody else has chosen its CPUs. Returns false if the
+    /// kernel refuses.
+    fn free_moved(&self, task: &Task) -> bool {
+        let bound = || {
+            let mut argument = task.bytes();
+            run(&self.object, END_MOVE, &mut argument).ok()?;
+            tid_of(Task::of(&argument)?.tid)
+        };
+        // Twice: with the first id it may have ended, as a thread that executes a program does.
+        bound().is_none_or(free) && bound().is_none_or(free)
     }
 
     /// Ends all moves, and removes the file. If a thread is kept from ending its move, the record

@@ -11,6 +11,8 @@ const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/bpf.bpf.o"));
 pub(crate) const PREPARE: &str = "plimsoll_guard_prepare";
 /// Begins a move, if the task may still be moved.
 pub(crate) const BEGIN_MOVE: &str = "plimsoll_guard_begin_move";
+/// Finds a task that a move has left bound, by its present id.
+pub(crate) const END_MOVE: &str = "plimsoll_guard_end_move";
 
 pub(crate) fn load() -> Result<Object, Error> {
     let mut open = ObjectBuilder::default()
@@ -21,7 +23,7 @@ pub(crate) fn load() -> Result<Object, Error> {
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         match &*name {
-            "watched" | "wait_timers" | "moved" | "rings" => {
+            "watched" | "wait_timers" | "rings" => {
                 map.set_max_entries(nr_cpus).map_err(Error::Load)?;
             }
             // This section has nothing but `nr_cpus`.

@@ -6,7 +6,8 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
-use std::thread::Builder;
+use std::thread::{self, Builder};
+use std::time::Duration;
 
 use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -19,6 +20,8 @@ use crate::moves::{Moves, Task, only};
 
 /// The lowest priority: above the fair class, and below every other real-time task.
 const PRIORITY: libc::c_int = 1;
+/// Time in which a wake-up is written.
+const WRITING: Duration = Duration::from_micros(50);
 /// A thread calls nothing deep.
 const STACK_BYTES: usize = 64 * 1024;
 
@@ -128,7 +131,10 @@ fn sleep_until_stopped(ring: &RingBuffer<'_>, stop: &EventFd) {
         if sleeps[1].any() == Some(true) {
             return;
         }
-        let _ = ring.consume();
+        // A record that is being written wakes, too. Its writer may need this CPU.
+        if ring.consume_raw() == 0 {
+            thread::sleep(WRITING);
+        }
     }
 }
 

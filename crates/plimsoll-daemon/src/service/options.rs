@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::sched::CpuSet;
 use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_engine::enforcer::{Enforcer, EnforcerKind};
 use plimsoll_engine::runtime::RuntimeFolder;
@@ -37,7 +38,10 @@ pub type Handover = Box<dyn FnOnce() -> UndoReport + Send>;
 /// An attached guard: it has the kernel's fair class look again where the class runs batch work
 /// before normal work. Dropping it detaches it.
 pub trait Guard: Send {
-    /// Returns the looks and wake-ups since the guard was attached.
+    /// Returns the CPUs that were online and allowed to this process when the guard was attached.
+    fn cpus(&self) -> CpuSet;
+
+    /// Returns the looks and wake-ups since then.
     fn counts(&self) -> GuardCounts;
 }
 

@@ -40,6 +40,8 @@
 
 /* CPUs that there may ever be. Set by user space before the program is loaded. */
 const volatile u32 nr_cpus = 1;
+/* CPUs with a thread. Written before anything runs. */
+u32 nr_prepared;
 
 /* Since Linux 6.2, which keeps the CPUs that a task's user has asked for. */
 struct affinity_context___since_6_2 {
@@ -108,19 +110,16 @@ struct {
 	__type(value, struct wait_timer);
 } wait_timers SEC(".maps");
 
-/* The last task that was moved to a CPU, or is about to be. */
+/* A task that was moved, or is about to be. */
 struct moved {
-	u64 tid;
 	u64 at_ns;
+	u32 cpu;
 };
 
-/*
- * One for each CPU. Written for its thread, read by the CPU that starts a task there, without a
- * lock: with half of a record a child of the move before is missed or looked at in vain.
- */
+/* By their ids; those that were moved last. */
 struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
 	__type(key, u32);
 	__type(value, struct moved);
 } moved SEC(".maps");
@@ -341,6 +340,28 @@ static int look(void *map, u32 *cpu, struct watched *w)
 	return 0;
 }
 
+#define ALL_CPUS (~0U)
+
+/* Whether a mask has exactly one of the CPUs that there may be, or ALL_CPUS. */
+static __always_inline bool has_exactly(struct cpumask *mask, u32 cpu)
+{
+	u64 bits, all, expected;
+	u32 word, nr_left;
+
+	for (word = 0; word < MASK_WORDS_MAX && word * 64 < nr_cpus; word++) {
+		nr_left = nr_cpus - word * 64;
+		all = nr_left < 64 ? (1ULL << nr_left) - 1 : ~0ULL;
+		expected = cpu / 64 == word ? 1ULL << (cpu % 64) : 0;
+		if (cpu == ALL_CPUS)
+			expected = all;
+		bits = 0;
+		bpf_probe_read_kernel(&bits, sizeof(bits), (u64 *)mask + word);
+		if ((bits & all) != expected)
+			return false;
+	}
+	return true;
+}
+
 /*
  * Whether nobody has chosen the CPUs of a task, so that they can be set and set back. Those of
  * its cgroup limit it in any case.
@@ -348,28 +369,28 @@ static int look(void *map, u32 *cpu, struct watched *w)
 static __always_inline bool is_free(struct task_struct *p)
 {
 	struct cpumask *asked;
-	u32 word, nr_left;
-	u64 bits, all;
 
 	if (BPF_CORE_READ(p, flags) & PF_KTHREAD)
 		return false;
 	/* It would be waited for until it runs. */
 	if (bpf_core_field_exists(p->migration_disabled) && BPF_CORE_READ(p, migration_disabled))
 		return false;
+	/* These kernels give back only the CPUs that are online. */
 	if (!bpf_core_type_exists(struct affinity_context___since_6_2))
-		return BPF_CORE_READ(p, nr_cpus_allowed) >= nr_cpus;
+		return nr_prepared == nr_cpus && BPF_CORE_READ(p, nr_cpus_allowed) >= nr_cpus;
 	asked = BPF_CORE_READ(p, user_cpus_ptr);
-	if (!asked)
-		return true;
-	for (word = 0; word < MASK_WORDS_MAX && word * 64 < nr_cpus; word++) {
-		nr_left = nr_cpus - word * 64;
-		all = nr_left < 64 ? (1ULL << nr_left) - 1 : ~0ULL;
-		bits = 0;
-		bpf_probe_read_kernel(&bits, sizeof(bits), (u64 *)asked + word);
-		if ((bits & all) != all)
-			return false;
-	}
-	return true;
+	return !asked || has_exactly(asked, ALL_CPUS);
+}
+
+/* Whether the CPUs of a task are as a move sets them, whatever its cgroup makes of that. */
+static __always_inline bool is_bound(struct task_struct *p, u32 cpu)
+{
+	struct cpumask *asked;
+
+	if (!bpf_core_type_exists(struct affinity_context___since_6_2))
+		return has_exactly((struct cpumask *)BPF_CORE_READ(p, cpus_ptr), cpu);
+	asked = BPF_CORE_READ(p, user_cpus_ptr);
+	return asked && has_exactly(asked, cpu);
 }
 
 static __always_inline bool may_run_on(struct task_struct *p, u32 cpu)
@@ -444,6 +465,7 @@ int plimsoll_guard_prepare(struct plimsoll_guard_cpu *argument)
 		return -1;
 	w->cpu = cpu;
 	w->next = argument->next;
+	nr_prepared++;
 	argument->tid = bpf_get_current_pid_tgid();
 	error = bpf_timer_init(&w->timer, &watched, CLOCK_MONOTONIC);
 	error = error ?: bpf_timer_init(&waits->timer, &wait_timers, CLOCK_MONOTONIC);
@@ -459,14 +481,27 @@ SEC("syscall")
 int plimsoll_guard_begin_move(struct plimsoll_guard_task *task)
 {
 	struct task_struct *p = (struct task_struct *)task->address;
-	u32 cpu = task->cpu;
-	struct moved *here = bpf_map_lookup_elem(&moved, &cpu);
+	struct moved now = { .at_ns = bpf_ktime_get_ns(), .cpu = task->cpu };
+	u32 tid = task->tid;
 
-	if (!here || BPF_CORE_READ(p, pid) != task->tid ||
-	    BPF_CORE_READ(p, start_boottime) != task->started_ns || !is_free(p))
+	if (BPF_CORE_READ(p, pid) != tid || BPF_CORE_READ(p, start_boottime) != task->started_ns ||
+	    !is_free(p))
 		return -1;
-	here->at_ns = bpf_ktime_get_ns();
-	here->tid = task->tid;
+	return bpf_map_update_elem(&moved, &tid, &now, BPF_ANY);
+}
+
+/*
+ * Returns 0, and the id of the task, if a move has left it bound. A thread that executes another
+ * program gets the id of its process; a user may have chosen other CPUs.
+ */
+SEC("syscall")
+int plimsoll_guard_end_move(struct plimsoll_guard_task *task)
+{
+	struct task_struct *p = (struct task_struct *)task->address;
+
+	if (BPF_CORE_READ(p, tgid) != task->tgid || !is_bound(p, task->cpu))
+		return -1;
+	task->tid = BPF_CORE_READ(p, pid);
 	return 0;
 }
 
@@ -491,7 +526,7 @@ static __always_inline void begin_wait(struct watched *w, struct rq *rq, struct 
 {
 	struct wait_timer *timer;
 	u64 delay_ns;
-	u32 cpu;
+	u32 cpu = rq->cpu;
 
 	if (!w->wait.since_ns) {
 		w->rq = (u64)rq;
@@ -501,8 +536,8 @@ static __always_inline void begin_wait(struct watched *w, struct rq *rq, struct 
 	delay_ns = plim_guard_wait_begin(&w->wait, bpf_ktime_get_ns());
 	if (!delay_ns)
 		return;
-	cpu = w->cpu;
 	timer = bpf_map_lookup_elem(&wait_timers, &cpu);
+	/* It is refused as that of begin(). */
 	if (timer)
 		bpf_timer_start(&timer->timer, delay_ns, 0);
 }
@@ -549,21 +584,21 @@ int BPF_PROG(plimsoll_guard_new, struct task_struct *p)
 {
 	struct task_struct *parent = bpf_get_current_task_btf();
 	struct plimsoll_guard_task task = {};
-	struct moved *here;
-	u32 cpu;
+	u32 cpu, parent_tid = parent->pid;
+	struct moved *last;
 
 	task_wakes(p);
 	if (p->nr_cpus_allowed > 1 || !p->se.cfs_rq)
 		return 0;
 	/* It has been bound if it was started while its parent was moved. */
 	cpu = p->se.cfs_rq->rq->cpu;
-	here = bpf_map_lookup_elem(&moved, &cpu);
-	if (!here || here->tid != parent->pid ||
-	    plim_sub_floor(bpf_ktime_get_ns(), here->at_ns) > MOVED_FOR_NS)
+	last = bpf_map_lookup_elem(&moved, &parent_tid);
+	if (!last || last->cpu != cpu ||
+	    plim_sub_floor(bpf_ktime_get_ns(), last->at_ns) > MOVED_FOR_NS)
 		return 0;
 	task.tid = p->pid;
 	task.started_ns = p->start_boottime;
-	task.parent_tid = parent->pid;
+	task.parent_tid = parent_tid;
 	wake(cpu, &task);
 	return 0;
 }

@@ -19,7 +19,7 @@ struct plimsoll_guard_cpu {
 	plim_u32 tid; /* returned: the calling thread, as the kernel counts */
 };
 
-/* A thread is woken for this task. Also the argument of plimsoll_guard_begin_move. */
+/* A thread is woken for this task. Also the argument of the programs that begin and end a move. */
 struct plimsoll_guard_task {
 	plim_u64 tid; /* 0: for none, but to have its CPU pick again */
 	plim_u64 tgid;

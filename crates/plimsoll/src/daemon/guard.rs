@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use nix::sched::CpuSet;
 use plimsoll_daemon::service::Guard;
 use plimsoll_daemon::state::GuardCounts;
 use plimsoll_engine::host::Capabilities;
@@ -15,6 +16,10 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>
 struct InKernel(plimsoll_guard::Guard);
 
 impl Guard for InKernel {
+    fn cpus(&self) -> CpuSet {
+        self.0.cpus()
+    }
+
     fn counts(&self) -> GuardCounts {
         let counts = self.0.counts();
         GuardCounts {

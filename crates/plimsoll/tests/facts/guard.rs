@@ -132,6 +132,7 @@ fn the_guard_is_attached_while_a_batch_group_is_there() {
 /// Tests for guests only: where other work runs, there may never be a CPU with nothing but batch
 /// work.
 mod vm_only {
+    use std::path::Path;
     use std::process::{Child, Command};
 
     use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -140,13 +141,23 @@ mod vm_only {
 
     use super::{SLEEP, start, state, threads};
     use crate::common::{
-        Host, load_words, on_cpus, on_one_cpu, task_ns, wait_until, wait_until_busy,
+        Host, load_words, on_cpus, on_one_cpu, task_ns, text, threads_of, wait_until,
+        wait_until_busy,
     };
 
     fn wait_until_attached(host: &Host) {
         wait_until("the guard is attached", || state(host).is_some());
         let problem = state(host).and_then(|state| state.problem);
         assert_eq!(problem, None, "these kernels have all that it needs");
+    }
+
+    /// Whether no thread of a process runs until the process goes on.
+    fn is_stopped(pid: Pid) -> bool {
+        let mut tids = threads_of(pid.as_raw()).into_iter();
+        tids.all(|tid| {
+            let stat = text(Path::new(&format!("/proc/{tid}/stat")));
+            stat.contains(") T ")
+        })
     }
 
     /// Normal work that always runs.
@@ -227,7 +238,8 @@ mod vm_only {
         let owner = Pid::from_raw(host.owner_pid());
         for _ in 0..20 {
             // Its threads are woken to move the task, and do not come to it.
-            kill(owner, Signal::SIGSTOP).expect("it is stopped");
+            kill(owner, Signal::SIGSTOP).expect("it is there");
+            wait_until("it is stopped", || is_stopped(owner));
             chosen.bind(&first);
             chosen.bind(&everywhere);
             bound.let_run();
@@ -254,7 +266,9 @@ mod vm_only {
         let load = "burn --threads 1 --duration 600s";
         let groups = [&below, &other];
         let running = on_one_cpu(|| groups.map(|group| host.start_load_in(group, load)));
-        groups.map(wait_until_busy);
+        for group in groups {
+            wait_until_busy(group);
+        }
         let counts = state(&host).expect("it is attached").counts;
         assert_eq!((counts.nr_inverted, counts.nr_woken), (0, 0), "{counts:?}");
         for process in running {

@@ -13,10 +13,9 @@ pub(in crate::service) enum GuardSwitch {
     #[default]
     Off,
     /// A thread attaches the guard.
-    Attaching { cpus: CpuSet },
+    Attaching,
     On {
         guard: Box<dyn Guard>,
-        cpus: CpuSet,
         /// Time since which there is nothing to guard; `None`: there is something.
         idle_since: Option<Instant>,
     },
@@ -33,7 +32,7 @@ impl GuardSwitch {
     #[must_use]
     pub fn follow(&mut self, is_needed: bool, cpus: CpuSet, now: Instant) -> bool {
         match self {
-            Self::On { cpus: had, .. } if *had != cpus => *self = Self::Off,
+            Self::On { guard, .. } if guard.cpus() != cpus => *self = Self::Off,
             Self::On { idle_since, .. } if is_needed => *idle_since = None,
             Self::On { idle_since, .. } => {
                 let since = *idle_since.get_or_insert(now);
@@ -47,25 +46,24 @@ impl GuardSwitch {
         if !is_needed || !matches!(self, Self::Off) {
             return false;
         }
-        *self = Self::Attaching { cpus };
+        *self = Self::Attaching;
         true
     }
 
     pub fn is_attaching(&self) -> bool {
-        matches!(self, Self::Attaching { .. })
+        matches!(self, Self::Attaching)
     }
 
     /// Takes the guard that [`GuardSwitch::follow`] has asked for, or the reason why there is none.
     pub fn attached(&mut self, attached: Attached, log: &Log) {
-        let Self::Attaching { cpus } = *self else {
+        if !self.is_attaching() {
             return;
-        };
+        }
         *self = match attached {
             Ok(guard) => {
                 log.debug("guard", "attached");
                 Self::On {
                     guard,
-                    cpus,
                     idle_since: None,
                 }
             }
@@ -81,7 +79,7 @@ impl GuardSwitch {
     /// tried.
     pub fn is_lacking(&self, may_attach: impl FnOnce() -> bool) -> bool {
         match self {
-            Self::Off | Self::Attaching { .. } => !may_attach(),
+            Self::Off | Self::Attaching => !may_attach(),
             Self::On { .. } => false,
             Self::Refused(_) => true,
         }
@@ -90,7 +88,7 @@ impl GuardSwitch {
     /// Returns the state of the guard, once it is attached or refused.
     pub fn state(&self) -> Option<GuardState> {
         match self {
-            Self::Off | Self::Attaching { .. } => None,
+            Self::Off | Self::Attaching => None,
             Self::On { guard, .. } => Some(GuardState {
                 counts: guard.counts(),
                 problem: None,
@@ -121,9 +119,16 @@ mod tests {
         refuses: bool,
     }
 
-    struct Counted(Arc<AtomicUsize>);
+    struct Counted {
+        attached: Arc<AtomicUsize>,
+        cpus: CpuSet,
+    }
 
     impl Guard for Counted {
+        fn cpus(&self) -> CpuSet {
+            self.cpus
+        }
+
         fn counts(&self) -> GuardCounts {
             GuardCounts {
                 nr_woken: 7,
@@ -134,18 +139,19 @@ mod tests {
 
     impl Drop for Counted {
         fn drop(&mut self) {
-            self.0.fetch_sub(1, Ordering::Relaxed);
+            self.attached.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
     impl Host {
-        fn attach(&self) -> Attached {
+        fn attach(&self, cpus: CpuSet) -> Attached {
             self.attempts.fetch_add(1, Ordering::Relaxed);
             if self.refuses {
                 return Err("no BPF".into());
             }
             self.attached.fetch_add(1, Ordering::Relaxed);
-            Ok(Box::new(Counted(Arc::clone(&self.attached))))
+            let attached = Arc::clone(&self.attached);
+            Ok(Box::new(Counted { attached, cpus }))
         }
     }
 
@@ -169,7 +175,7 @@ mod tests {
     fn follow(switch: &mut GuardSwitch, is_needed: bool, cpus: CpuSet, now: Instant, host: &Host) {
         if switch.follow(is_needed, cpus, now) {
             assert!(switch.state().is_none(), "nothing is there yet");
-            switch.attached(host.attach(), &Log::new(Priority::Error));
+            switch.attached(host.attach(cpus), &Log::new(Priority::Error));
         }
     }
 
@@ -223,7 +229,7 @@ mod tests {
         for (is_needed, cpus) in [(true, one), (false, one), (true, two)] {
             assert!(!switch.follow(is_needed, cpus, now));
         }
-        switch.attached(host.attach(), &Log::new(Priority::Error));
+        switch.attached(host.attach(one), &Log::new(Priority::Error));
         assert!(switch.state().is_some());
         // Another guard is needed for the CPU that has come online meanwhile.
         assert!(switch.follow(true, two, now));
