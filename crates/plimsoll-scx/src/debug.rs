@@ -28,7 +28,7 @@ use crate::bpf_intf::{
     plimsoll_limits_PLIMSOLL_SLOT_NONE as SLOT_NONE,
 };
 use crate::host::{Host, Readiness};
-use crate::objects::Objects;
+use crate::objects::{NR_SLOTS, Objects};
 use crate::sample::monotonic_ns;
 use crate::status::Status;
 
@@ -166,7 +166,7 @@ fn kind_name(kind: plimsoll_decision_kind) -> &'static str {
     }
 }
 
-fn group_of(slot: u32, group: &plimsoll_group, now_ns: u64) -> Group {
+fn group_of(slot: u32, group: &plimsoll_group, slice_ns: u64, now_ns: u64) -> Group {
     let params = &group.params;
     Group {
         slot,
@@ -178,7 +178,7 @@ fn group_of(slot: u32, group: &plimsoll_group, now_ns: u64) -> Group {
         nr_running: group.nr_running,
         background: group.background != 0,
         pool_usec: (params.flags & QUOTA != 0).then_some(group.pool.runtime_ns / 1000),
-        slice_usec: (params.flags & QUOTA != 0).then_some(params.bandwidth.slice_ns / 1000),
+        slice_usec: (params.flags & QUOTA != 0).then_some(slice_ns / 1000),
         nr_throttled_cpus: group.pool.nr_throttled_cpus,
         rate_ppm: group.cap.rate_ppm,
         blocked_usec: group.blocked_until_ns.saturating_sub(now_ns) / 1000,
@@ -270,7 +270,7 @@ impl Snapshot {
             return Err(Error::NotReady("plimsoll's scheduler is not loaded".into()));
         }
         let objects = Objects::open()?;
-        let now_ns = monotonic_ns();
+        let (now_ns, slice_ns) = (monotonic_ns(), objects.bandwidth_slice_ns());
         let cpus = 0..objects.nr_cpu_ids;
         let decided = cpus
             .clone()
@@ -279,10 +279,10 @@ impl Snapshot {
         Ok(Self {
             status: Status::published(runtime),
             machine: machine_of(&objects),
-            groups: (0..objects.nr_slots_used())
+            groups: (0..=NR_SLOTS)
                 .filter_map(|slot| Some((slot, objects.group(slot)?)))
                 .filter(|(_, group)| group.params.flags & USED != 0)
-                .map(|(slot, group)| group_of(slot, &group, now_ns))
+                .map(|(slot, group)| group_of(slot, &group, slice_ns, now_ns))
                 .collect(),
             cpus: cpus
                 .filter_map(|cpu| cpu_of(&objects, cpu, now_ns))

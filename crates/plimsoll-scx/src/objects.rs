@@ -143,6 +143,12 @@ fn open_map_of<T: Plain>(name: &str) -> Result<MapHandle, Error> {
     }
 }
 
+/// Reads a value; `None` beyond the map's last key.
+fn read<T: Plain>(map: &MapHandle, key: u32, flags: MapFlags) -> Option<T> {
+    let bytes = map.lookup(&key.to_ne_bytes(), flags);
+    value_of(&bytes.ok()??)
+}
+
 fn open_program(name: &str) -> Result<OwnedFd, Error> {
     Program::fd_from_pinned_path(Path::new(PIN_FOLDER).join(name)).map_err(failed(name))
 }
@@ -207,41 +213,35 @@ impl Objects {
     }
 
     fn data(&self) -> Option<types::data> {
-        let bytes = self.data.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
-        value_of(&bytes.ok()??)
+        read(&self.data, 0, MapFlags::ANY)
     }
 
-    /// One more than the highest slot that a group has had.
-    pub fn nr_slots_used(&self) -> u32 {
-        self.data().map_or(0, |data| data.nr_slots_used)
+    /// Runtime that a CPU takes from a pool at a time.
+    pub fn bandwidth_slice_ns(&self) -> u64 {
+        self.data().map_or(0, |data| data.bandwidth_slice_ns)
     }
 
     /// A group; `None` beyond the last slot.
     pub fn group(&self, slot: u32) -> Option<plimsoll_group> {
-        let bytes = self.groups.lookup(&slot.to_ne_bytes(), MapFlags::LOCK);
-        value_of(&bytes.ok()??)
+        read(&self.groups, slot, MapFlags::LOCK)
     }
 
     pub fn group_cpu(&self, slot: u32, cpu: u32) -> Option<plimsoll_group_cpu> {
         let key = slot * self.nr_cpu_ids + cpu;
-        let bytes = self.group_cpus.lookup(&key.to_ne_bytes(), MapFlags::ANY);
-        value_of(&bytes.ok()??)
+        read(&self.group_cpus, key, MapFlags::ANY)
     }
 
     pub fn cpu(&self, cpu: u32) -> Option<plimsoll_cpu> {
-        let bytes = self.cpus.lookup(&cpu.to_ne_bytes(), MapFlags::ANY);
-        value_of(&bytes.ok()??)
+        read(&self.cpus, cpu, MapFlags::ANY)
     }
 
     pub fn machine(&self) -> Option<plimsoll_machine> {
-        let bytes = self.machine.lookup(&0u32.to_ne_bytes(), MapFlags::LOCK);
-        value_of(&bytes.ok()??)
+        read(&self.machine, 0, MapFlags::LOCK)
     }
 
     /// The last decisions of a CPU, in no order.
     pub fn decisions(&self, cpu: u32) -> Option<plimsoll_decisions> {
-        let bytes = self.decisions.lookup(&cpu.to_ne_bytes(), MapFlags::ANY);
-        value_of(&bytes.ok()??)
+        read(&self.decisions, cpu, MapFlags::ANY)
     }
 
     /// The slot of the group of this very cgroup.

@@ -107,6 +107,7 @@ __noinline u64 bandwidth_charge(u32 slot, s32 cpu, u64 ran_ns, u64 now)
 		before_ns = plim_sub_floor(ran_ns, now - boundary_ns);
 		plim_bandwidth_book(&group->pool, &gc->bandwidth, before_ns);
 	}
+	group->pool.params.slice_ns = READ_ONCE(bandwidth_slice_ns);
 	/* Bursts stay switched on here: user space sets a burst of 0 instead. */
 	refilled = plim_bandwidth_refill(&group->pool, true, now);
 	was_throttled = gc->bandwidth.throttled;

@@ -108,13 +108,10 @@ int plimsoll_apply(struct plimsoll_params *wanted)
 		slot = group_free_slot();
 		if (!slot || bpf_map_update_elem(&group_of_cgroup, &id, &slot, BPF_ANY))
 			return -ENOSPC;
-		if (slot >= nr_slots_used)
-			WRITE_ONCE(nr_slots_used, slot + 1);
 	}
 	group = group_at(slot);
 	if (!group)
 		return -EINVAL;
-	params.bandwidth.slice_ns = READ_ONCE(bandwidth_slice_ns);
 	params.parent = fresh ? PLIMSOLL_SLOT_NONE : group->params.parent;
 	was = group->params.flags;
 	/* Before the limit holds, so that no CPU overlooks it. */
@@ -134,36 +131,6 @@ int plimsoll_apply(struct plimsoll_params *wanted)
 	return 0;
 }
 
-/* Sets the bandwidth slice of a group or a cpu.max. */
-__noinline int slot_has_slice(u32 slot, u64 slice_ns, u64 now)
-{
-	struct plimsoll_group *group = group_at(slot);
-	struct plim_bandwidth_params params;
-
-	if (!group)
-		return 0;
-	bpf_spin_lock(&group->lock);
-	group->params.bandwidth.slice_ns = slice_ns;
-	params = group->params.bandwidth;
-	if (group->params.flags & PLIMSOLL_QUOTA)
-		plim_bandwidth_set(&group->pool, &params, true, now);
-	bpf_spin_unlock(&group->lock);
-	return 0;
-}
-
-static __noinline void slots_have_slice(u64 slice_ns, u64 now)
-{
-	u32 slot;
-
-	WRITE_ONCE(bandwidth_slice_ns, slice_ns);
-	bpf_for (slot, PLIMSOLL_SLOT_DEFAULT + 1, nr_slots_used) {
-		slot_has_slice(slot, slice_ns, now);
-	}
-	bpf_for (slot, PLIMSOLL_GROUPS_MAX, READ_ONCE(nr_limits_used)) {
-		slot_has_slice(slot, slice_ns, now);
-	}
-}
-
 SEC("syscall")
 int plimsoll_set_machine(struct plimsoll_machine_change *change)
 {
@@ -176,8 +143,7 @@ int plimsoll_set_machine(struct plimsoll_machine_change *change)
 
 	if (!value || !m)
 		return -EINVAL;
-	if (change->bandwidth_slice_ns != bandwidth_slice_ns)
-		slots_have_slice(change->bandwidth_slice_ns, now);
+	WRITE_ONCE(bandwidth_slice_ns, change->bandwidth_slice_ns);
 	server_slice_ns = change->server_slice_ns;
 	server_period_ns = change->server_period_ns;
 	server_alone_ns = change->server_alone_ns;

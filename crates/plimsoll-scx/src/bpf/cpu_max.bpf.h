@@ -29,9 +29,9 @@ static __noinline u32 limit_claims_slot(void)
 			continue;
 		limit_searched = slot + 1 - PLIMSOLL_GROUPS_MAX;
 		bpf_for (i, 0, nr_limits) {
-			used = READ_ONCE(nr_limits_used);
+			used = READ_ONCE(nr_slots_used);
 			if (slot < used ||
-			    __sync_val_compare_and_swap(&nr_limits_used, used, slot + 1) == used)
+			    __sync_val_compare_and_swap(&nr_slots_used, used, slot + 1) == used)
 				break;
 		}
 		return slot;
@@ -129,7 +129,7 @@ limit_follows(struct cgroup *cgrp, u64 period_us, u64 quota_us, u64 burst_us, bo
 		.period_ns = period_us * PLIM_NSEC_PER_USEC,
 		.quota_ns = quota_us * PLIM_NSEC_PER_USEC,
 		.burst_ns = burst_us * PLIM_NSEC_PER_USEC,
-		.slice_ns = READ_ONCE(bandwidth_slice_ns),
+		.slice_ns = PLIM_SLICE_DEFAULT_NS,
 	};
 	if (!fresh)
 		params.parent = group->params.parent;

@@ -52,11 +52,6 @@ void BPF_STRUCT_OPS(plimsoll_dump, struct scx_dump_ctx *dctx)
 
 	dump_machine();
 	bpf_for (slot, 0, nr_slots_used) {
-		if (slot >= PLIMSOLL_GROUPS_MAX)
-			break;
-		dump_group(slot);
-	}
-	bpf_for (slot, PLIMSOLL_GROUPS_MAX, nr_limits_used) {
 		dump_group(slot);
 	}
 }

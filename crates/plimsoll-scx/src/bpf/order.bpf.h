@@ -254,9 +254,12 @@ order_join(struct task_ctx *t, const struct task_struct *p, u32 llc, u64 now)
 				plim_elapsed_ns(now, t->slept_ns), effective, part);
 		t->slept_ns = 0;
 	} else {
+		if (t->has_yielded)
+			plim_order_yield(&t->order);
 		plim_order_requeue(&t->order, clock, has_fixed_request(p), effective, part);
 	}
 	t->has_run = 0;
+	t->has_yielded = 0;
 }
 
 /* A task runs: the clocks of its CPU and of its shard follow. */

@@ -294,10 +294,7 @@ static int housekeeping(void *map, int *key, struct bpf_timer *timer)
 
 	watchdog_measure_jiffy(now);
 	chains_follow();
-	bpf_for (slot, 0, nr_slots_used) {
-		check_parked(slot, now);
-	}
-	bpf_for (slot, PLIMSOLL_GROUPS_MAX, nr_limits_used) {
+	bpf_for (slot, 0, READ_ONCE(nr_slots_used)) {
 		check_parked(slot, now);
 	}
 	bpf_for (llc, 0, nr_llcs) {

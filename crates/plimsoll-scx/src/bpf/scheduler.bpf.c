@@ -393,10 +393,9 @@ bool BPF_STRUCT_OPS(plimsoll_yield, struct task_struct *from, struct task_struct
 {
 	struct task_ctx *t = task_of(from);
 
-	if (t) {
-		charge_task(from, t, scx_bpf_task_cpu(from), bpf_ktime_get_ns());
-		plim_order_yield(&t->order);
-	}
+	/* The run is charged when it ends, which is now. */
+	if (t)
+		t->has_yielded = 1;
 	scx_bpf_task_set_slice(from, 0);
 	return false;
 }
@@ -690,10 +689,8 @@ static __noinline void audit_cpu(s32 cpu, u64 now)
 	if (!c || !rq || plim_elapsed_ns(now, c->since_ns) < STALE_STATE_NS)
 		return;
 	idle = BPF_CORE_READ(rq, curr, pid) == 0;
-	if (idle && c->state == PLIMSOLL_CPU_OTHER)
-		cpu_enter(c, PLIMSOLL_CPU_IDLE, now);
-	else if (!idle && c->state == PLIMSOLL_CPU_IDLE)
-		cpu_enter(c, PLIMSOLL_CPU_OTHER, now);
+	if (c->state == (idle ? PLIMSOLL_CPU_OTHER : PLIMSOLL_CPU_IDLE))
+		cpu_enter(c, idle ? PLIMSOLL_CPU_IDLE : PLIMSOLL_CPU_OTHER, now);
 	/* A task was dispatched there, but normal work came first. */
 	if (c->state == PLIMSOLL_CPU_OTHER && c->tier == PLIMSOLL_TIERS)
 		token_release(c, cpu);

@@ -23,10 +23,8 @@ const volatile u32 cpu_llc[PLIMSOLL_CPUS_MAX];
 
 /* Atomic: tasks look up their group again. Written when a group or a cpu.max changes. */
 u32 groups_changed = 1;
-/* One more than the highest slot that a group has had. Written by plimsoll_apply. */
-u32 nr_slots_used = 1;
-/* One more than the highest slot that cpu.max of a cgroup has had. Atomic. */
-u32 nr_limits_used = PLIMSOLL_GROUPS_MAX;
+/* One more than the highest slot that has been used; those of groups count always. Atomic. */
+u32 nr_slots_used = PLIMSOLL_GROUPS_MAX;
 /*
  * The group whose bandwidth is traced, and until when. Written by plimsoll_set_trace, for the
  * only reader of the trace.
@@ -74,10 +72,7 @@ s32 nr_online;
 /* Set by plimsoll_set_machine; read anywhere. */
 bool headroom_on;
 u32 headroom_cpus;
-/*
- * Runtime that a CPU takes from a pool at a time. Written by plimsoll_set_machine. A group
- * that is applied at that moment may get the old value: user space holds its lock over both.
- */
+/* Runtime that a CPU takes from a pool at a time. Written by plimsoll_set_machine. */
 u64 bandwidth_slice_ns = PLIM_SLICE_DEFAULT_NS;
 u64 server_slice_ns;
 u64 server_period_ns;
@@ -241,6 +236,7 @@ struct task_ctx {
 	u32 generation; /* of the group in which the cap was set up */
 	u8 background; /* over its own soft cap */
 	u8 has_run; /* since it last joined a queue */
+	u8 has_yielded; /* since then */
 	u8 overdue; /* why it runs next, against its order or limits: PLIMSOLL_OVERDUE or
 		       PLIMSOLL_HOLDER; 0: it does not */
 	u8 in_kernel; /* where it was stopped, it may hold locks; see limits.bpf.h */

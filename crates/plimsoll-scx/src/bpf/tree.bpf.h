@@ -184,8 +184,8 @@ static __always_inline u32 tier_counted(u64 counted)
 	return (counted >> COUNTED_TIER_SHIFT) & PLIMSOLL_TIER_MASK;
 }
 
-/* Adds a part to the loads, or takes it out. */
-static __always_inline void load_changes(u64 counted, bool enters)
+/* Adds a part to the loads, or takes it out. Verified by itself. */
+__noinline int load_changes(u64 counted, bool enters)
 {
 	u32 slot = (counted >> COUNTED_SLOT_SHIFT) & 0xffff;
 	u32 index = (counted >> COUNTED_RECORD_SHIFT) & 0xffff, tier = tier_counted(counted), was;
@@ -197,21 +197,20 @@ static __always_inline void load_changes(u64 counted, bool enters)
 		__sync_fetch_and_add(&group->nr_runnable, enters ? 1 : -1);
 	/* A dying task may outlive its cgroup. */
 	if (!record || ((record->generation ^ (counted >> COUNTED_GENERATION_SHIFT)) & 0xf))
-		return;
+		return 0;
 	__sync_fetch_and_add(&record->tiers[tier].load, enters ? weight : -weight);
 	was = __sync_fetch_and_add(&record->tiers[tier].nr_runnable, enters ? 1 : -1);
 	if (was == !enters)
 		record_counts(index, tier);
+	return 0;
 }
 
-/* Verified by itself. */
-__noinline int load_exchanges(u64 new, u64 old)
+static __always_inline void load_exchanges(u64 new, u64 old)
 {
 	if (new)
 		load_changes(new, true);
 	if (old)
 		load_changes(old, false);
-	return 0;
 }
 
 static __always_inline void load_leaves(struct task_ctx *t)
@@ -490,10 +489,7 @@ __noinline int chains_follow(void)
 {
 	u32 slot;
 
-	bpf_for (slot, PLIMSOLL_SLOT_DEFAULT + 1, nr_slots_used) {
-		chain_follow(slot);
-	}
-	bpf_for (slot, PLIMSOLL_GROUPS_MAX, READ_ONCE(nr_limits_used)) {
+	bpf_for (slot, PLIMSOLL_SLOT_DEFAULT + 1, READ_ONCE(nr_slots_used)) {
 		chain_follow(slot);
 	}
 	return 0;
