@@ -5,7 +5,7 @@
 //! | `service` | open-loop request service | tail latency and failures of a latency-critical service |
 //! | `burn` | CPU burners | work done by batch tasks |
 //! | `storm` | thousands of short-lived processes | cost of a cap to a build or a clean-up |
-//! | `steady` | a fixed share of the machine, with steps | response of headroom to a change of load |
+//! | `steady` | a fixed share of the machine | response of headroom to a load |
 //!
 //! Every demand is in **CPU time** of the thread or process that burns it.
 //! Preemption and throttling therefore show as time that passes, never as work
@@ -26,7 +26,6 @@ mod limits;
 mod machine;
 mod measure;
 mod openloop;
-mod profile;
 mod queue;
 mod random;
 mod report;

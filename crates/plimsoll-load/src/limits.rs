@@ -32,7 +32,6 @@ pub(crate) const STORM_PARALLEL_MAX: usize = 256;
 pub(crate) const STORM_CPU_EACH_MAX: Duration = Duration::from_secs(60);
 pub(crate) const GRAIN_RANGE: (Duration, Duration) =
     (Duration::from_micros(100), Duration::from_secs(1));
-pub(crate) const STEPS_MAX: usize = 1_000;
 /// CPU time that a thread of a steady load may be behind before the rest is
 /// written off (and reported). Without a bound, a long starvation would be
 /// followed by an equally long burst.

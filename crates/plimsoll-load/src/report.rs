@@ -2,7 +2,7 @@
 //!
 //! # JSON
 //! Every report is one object: [`Document`], which has `schema` and `command`
-//! beside the report's own fields. Within `plimsoll.load/1`, fields are only
+//! beside the report's own fields. Within `plimsoll.load/2`, fields are only
 //! ever added. Times end in `_us` (microseconds) or `_seconds`, rates in
 //! `_per_second`.
 
@@ -15,11 +15,11 @@ pub use crate::series::SeriesPoint;
 use crate::units::{micros, ratio};
 
 /// Name and version of the JSON form.
-const SCHEMA: &str = "plimsoll.load/1";
+const SCHEMA: &str = "plimsoll.load/2";
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Document<T> {
-    /// Always `plimsoll.load/1`.
+    /// Always `plimsoll.load/2`.
     pub schema: String,
     /// Name of the workload: `service`, `burn`, `storm` or `steady`; or
     /// `burn-progress`.
@@ -267,7 +267,7 @@ mod tests {
         let document = Document::new("service", report());
         let text = serde_json::to_string(&document).unwrap();
         for part in [
-            r#""schema":"plimsoll.load/1""#,
+            r#""schema":"plimsoll.load/2""#,
             r#""command":"service""#,
             r#""workers":2"#,
             r#""ending":"stopped""#,

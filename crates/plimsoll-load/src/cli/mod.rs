@@ -16,7 +16,7 @@ use crate::error::LoadError;
 use crate::limits::THREADS_MAX;
 use crate::machine::available_cpus;
 use crate::report::Ending;
-use crate::steady::{Steady, SteadyConfig, Step};
+use crate::steady::{Steady, SteadyConfig};
 use crate::stop::Stop;
 use crate::storm::{self, StormConfig};
 use crate::units::check_duration;
@@ -28,7 +28,7 @@ use service::ServiceArgs;
 pub struct Args {
     #[command(subcommand)]
     command: Command,
-    /// Print the result as one JSON object (schema plimsoll.load/1)
+    /// Print the result as one JSON object (schema plimsoll.load/2)
     #[arg(long, global = true, display_order = 1_000)]
     json: bool,
 }
@@ -61,7 +61,7 @@ const STORM_EXAMPLES: &str = "Examples:
 
 const STEADY_EXAMPLES: &str = "Examples:
   plimsoll load steady --percent 40 --duration 10s
-  plimsoll load steady --percent 40 --step-to 60 --step-at 2s --step-to 20 --step-at 6s";
+  plimsoll load steady --percent 18 --grain 10ms --json";
 
 #[derive(Debug, clap::Args)]
 struct BurnArgs {
@@ -111,13 +111,6 @@ struct SteadyArgs {
     /// Load in percent of all CPUs in the affinity mask, 0 to 100
     #[arg(long, value_name = "PERCENT", allow_hyphen_values = true)]
     percent: f64,
-    /// Load after the next step, in percent; may be repeated, with one
-    /// --step-at each
-    #[arg(long, value_name = "PERCENT", allow_hyphen_values = true)]
-    step_to: Vec<f64>,
-    /// Time of the step, after the start
-    #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
-    step_at: Vec<Duration>,
     /// Period in which each CPU is busy for its share, 100us to 1s
     #[arg(long, value_name = "TIME", default_value = "2ms", value_parser = duration, allow_hyphen_values = true)]
     grain: Duration,
@@ -207,18 +200,8 @@ fn storm(args: &StormArgs, json: bool, stop: &Stop) -> Result<bool, LoadError> {
 }
 
 fn steady(args: &SteadyArgs, json: bool, stop: &Stop) -> Result<(), LoadError> {
-    if args.step_to.len() != args.step_at.len() {
-        let given = format!("{} times", args.step_at.len());
-        let allowed = format!(
-            "as many as step-to, which is given {} times",
-            args.step_to.len()
-        );
-        return Err(LoadError::invalid("step-at", given, allowed));
-    }
-    let steps = args.step_at.iter().zip(&args.step_to);
     let steady = Steady::start(&SteadyConfig {
         percent: args.percent,
-        steps: steps.map(|(&at, &percent)| Step { at, percent }).collect(),
         grain: args.grain,
         duration: args.duration,
     })?;
@@ -309,22 +292,6 @@ mod tests {
             ("load steady --percent x", "percent", "x"),
             ("load steady --percent 100.5", "percent", "100.5"),
             ("load steady --percent 5 --grain 0s", "grain", "0s"),
-            ("load steady --percent 5 --step-to 7", "step-at", "0 times"),
-            (
-                "load steady --percent 5 --step-to 101 --step-at 2s",
-                "step-to",
-                "101",
-            ),
-            (
-                "load steady --percent 5 --step-to 7 --step-at 0s",
-                "step-at",
-                "0s",
-            ),
-            (
-                "load steady --percent 5 --step-to 7 --step-at 10s",
-                "step-at",
-                "10s",
-            ),
             ("load service --rate 0", "rate", "0"),
             ("load service --rate NaN", "rate", "NaN"),
             ("load service --service const:0s", "service", "0s"),

@@ -1,44 +1,34 @@
-//! Synthetic load: a fixed share of the whole machine, in steps over time.
+//! Synthetic load: a fixed share of the whole machine.
 
 mod pace;
-mod report;
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use serde::Serialize;
+
 use crate::clock::{CpuClock, burn_from, now_ns, precise_timers, sleep_until};
 use crate::error::LoadError;
-use crate::limits::{DURATION_MAX, DURATION_MIN, GRAIN_RANGE, STEPS_MAX};
+use crate::limits::{DURATION_MAX, DURATION_MIN, GRAIN_RANGE};
 use crate::machine::{allowed_cpus, pin_to};
 use crate::openloop::spawn;
-use crate::profile::Profile;
-use crate::report::Ending;
-use crate::units::{check_count, check_duration, check_number, nanos, show};
+use crate::report::{Ending, row};
+use crate::units::{check_duration, check_number, micros, nanos, ratio, seconds};
 
 use pace::Pace;
-use report::{Figures, SteadyReport};
 
 /// Interval at which [`Steady::finish`] checks whether the run was stopped.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Range of the load, in percent of the machine.
 const PERCENT_RANGE: (f64, f64) = (0.0, 100.0);
 
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Step {
-    /// Time of the change, after the start.
-    pub at: Duration,
-    /// Load after the change, in percent of the machine, 0 to 100.
-    pub percent: f64,
-}
-
 #[derive(Debug, Clone, PartialEq)]
 pub struct SteadyConfig {
-    /// Load at the start, in percent of all CPUs that the affinity mask allows, 0 to 100.
+    /// Load, in percent of all CPUs that the affinity mask allows, 0 to 100.
     pub percent: f64,
-    /// Changes, in order of time, at most [`STEPS_MAX`].
-    pub steps: Vec<Step>,
     /// Period in which a thread runs its share once, see [`GRAIN_RANGE`].
     pub grain: Duration,
     /// Duration of the run, [`DURATION_MIN`] to [`DURATION_MAX`].
@@ -53,27 +43,52 @@ impl SteadyConfig {
     pub fn validate(&self) -> Result<(), LoadError> {
         check_number("percent", self.percent, PERCENT_RANGE, " percent")?;
         check_duration("grain", self.grain, GRAIN_RANGE)?;
-        check_duration("duration", self.duration, (DURATION_MIN, DURATION_MAX))?;
-        check_count(
-            "number of steps + 1",
-            self.steps.len() as u64 + 1,
-            STEPS_MAX as u64 + 1,
+        check_duration("duration", self.duration, (DURATION_MIN, DURATION_MAX))
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SteadyReport {
+    /// Number of CPUs, which is the number of threads.
+    pub cpus: usize,
+    pub grain_us: f64,
+    pub elapsed_seconds: f64,
+    /// Load asked for, in percent of the machine.
+    pub percent_asked: f64,
+    /// CPU time used ÷ (elapsed time × CPUs), in percent.
+    pub percent_achieved: f64,
+    pub cpu_seconds: f64,
+    /// CPU time that was not available in time and was written off, see
+    /// [`STEADY_DEBT_MAX`](crate::limits::STEADY_DEBT_MAX).
+    pub written_off_seconds: f64,
+    /// How the run ended; `complete` in live figures.
+    pub ending: Ending,
+}
+
+impl fmt::Display for SteadyReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cpus = self.cpus;
+        row(
+            f,
+            "machine",
+            format_args!("{cpus} CPUs, grain {:.0} us", self.grain_us),
         )?;
-        let mut earlier = Duration::ZERO;
-        for step in &self.steps {
-            check_number("step-to", step.percent, PERCENT_RANGE, " percent")?;
-            if step.at <= earlier || step.at >= self.duration {
-                let allowed = "later than the step before and earlier than the end of the run";
-                return Err(LoadError::invalid("step-at", show(step.at), allowed));
-            }
-            earlier = step.at;
+        row(f, "elapsed", format_args!("{:.3} s", self.elapsed_seconds))?;
+        row(f, "CPU", format_args!("{:.3} s", self.cpu_seconds))?;
+        let (asked, achieved) = (self.percent_asked, self.percent_achieved);
+        row(
+            f,
+            "load",
+            format_args!("{achieved:.2} % achieved, {asked:.2} % asked"),
+        )?;
+        if self.written_off_seconds > 0.0 {
+            row(
+                f,
+                "written off",
+                format_args!("{:.3} s of CPU", self.written_off_seconds),
+            )?;
         }
         Ok(())
-    }
-
-    fn profile(&self) -> Profile {
-        let steps = self.steps.iter().map(|s| (nanos(s.at), s.percent / 100.0));
-        Profile::new(self.percent / 100.0, steps, nanos(self.duration))
     }
 }
 
@@ -86,13 +101,12 @@ pub struct Steady {
 
 #[derive(Debug)]
 struct Shared {
+    config: SteadyConfig,
     cpus: usize,
     origin_ns: u64,
-    profile: Profile,
-    grain_ns: u64,
     stop: AtomicBool,
-    /// CPU time used in each phase, in ns, all threads.
-    used_ns: Vec<AtomicU64>,
+    /// CPU time used by all threads, in ns.
+    used_ns: AtomicU64,
     written_off_ns: AtomicU64,
 }
 
@@ -105,15 +119,13 @@ impl Steady {
     pub fn start(config: &SteadyConfig) -> Result<Self, LoadError> {
         config.validate()?;
         let cpus = allowed_cpus();
-        let profile = config.profile();
         let mut steady = Self {
             shared: Arc::new(Shared {
+                config: config.clone(),
                 cpus: cpus.len(),
                 origin_ns: now_ns(),
-                used_ns: profile.phases().iter().map(|_| AtomicU64::new(0)).collect(),
-                profile,
-                grain_ns: nanos(config.grain),
                 stop: AtomicBool::new(false),
+                used_ns: AtomicU64::new(0),
                 written_off_ns: AtomicU64::new(0),
             }),
             threads: Vec::with_capacity(cpus.len()),
@@ -139,13 +151,13 @@ impl Steady {
     /// Whether the duration is over or [`Steady::stop`] was called.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.shared.elapsed_ns() >= self.shared.profile.end_ns()
-            || self.shared.stop.load(Ordering::Relaxed)
+        self.shared.elapsed_ns() >= self.shared.end_ns() || self.shared.stop.load(Ordering::Relaxed)
     }
 
     #[must_use]
     pub fn snapshot(&self) -> SteadyReport {
-        self.report(self.shared.elapsed_ns(), Ending::Complete)
+        self.shared
+            .report(self.shared.elapsed_ns(), Ending::Complete)
     }
 
     /// Waits for the end, then reports.
@@ -157,7 +169,7 @@ impl Steady {
             std::thread::sleep(LOOK_EVERY);
         }
         let until_ns = self.shared.elapsed_ns();
-        let ending = if until_ns < self.shared.profile.end_ns() {
+        let ending = if until_ns < self.shared.end_ns() {
             Ending::Stopped
         } else {
             Ending::Complete
@@ -167,21 +179,7 @@ impl Steady {
                 .join()
                 .map_err(|_| LoadError::ThreadDied { role: "load" })?;
         }
-        Ok(self.report(until_ns, ending))
-    }
-
-    fn report(&self, until_ns: u64, ending: Ending) -> SteadyReport {
-        let shared = &self.shared;
-        let load = |ns: &AtomicU64| ns.load(Ordering::Relaxed);
-        let figures = Figures {
-            cpus: shared.cpus,
-            grain_ns: shared.grain_ns,
-            until_ns: until_ns.min(shared.profile.end_ns()),
-            used_ns: shared.used_ns.iter().map(load).collect(),
-            written_off_ns: load(&shared.written_off_ns),
-            ending,
-        };
-        figures.report(&shared.profile)
+        Ok(self.shared.report(until_ns, ending))
     }
 }
 
@@ -196,6 +194,25 @@ impl Shared {
         now_ns().saturating_sub(self.origin_ns)
     }
 
+    fn end_ns(&self) -> u64 {
+        nanos(self.config.duration)
+    }
+
+    fn report(&self, until_ns: u64, ending: Ending) -> SteadyReport {
+        let elapsed_seconds = seconds(until_ns.min(self.end_ns()));
+        let cpu_seconds = seconds(self.used_ns.load(Ordering::Relaxed));
+        SteadyReport {
+            cpus: self.cpus,
+            grain_us: micros(nanos(self.config.grain)),
+            elapsed_seconds,
+            percent_asked: self.config.percent,
+            percent_achieved: 100.0 * ratio(cpu_seconds, elapsed_seconds * self.cpus as f64),
+            cpu_seconds,
+            written_off_seconds: seconds(self.written_off_ns.load(Ordering::Relaxed)),
+            ending,
+        }
+    }
+
     /// Main loop of a thread.
     fn hold(&self, mut pace: Pace) {
         precise_timers();
@@ -208,7 +225,8 @@ impl Shared {
             self.written_off_ns
                 .fetch_add(step.written_off_ns, Ordering::Relaxed);
             let burnt = burn_from(CpuClock::Thread, base_ns, step.target_ns, &self.stop);
-            self.used_ns[step.phase].fetch_add(burnt.cpu_ns - used_ns, Ordering::Relaxed);
+            self.used_ns
+                .fetch_add(burnt.cpu_ns - used_ns, Ordering::Relaxed);
             used_ns = burnt.cpu_ns;
             if used_ns >= step.due_ns {
                 sleep_until(self.origin_ns + step.until_ns);
@@ -226,19 +244,14 @@ mod tests {
     pub(super) fn config() -> SteadyConfig {
         SteadyConfig {
             percent: 40.0,
-            steps: Vec::new(),
             grain: Duration::from_millis(2),
             duration: Duration::from_secs(10),
         }
     }
 
     #[test]
-    fn a_stopped_load_reports_the_phases_begun() {
+    fn a_stopped_load_reports_the_time_until_then() {
         let long = SteadyConfig {
-            steps: vec![Step {
-                at: Duration::from_secs(3_000),
-                percent: 1.0,
-            }],
             duration: Duration::from_secs(3_600),
             ..config()
         };
@@ -246,6 +259,21 @@ mod tests {
         wait_until("it has begun", || steady.snapshot().cpu_seconds > 0.0);
         steady.stop();
         let report = steady.finish().unwrap();
-        assert_eq!((report.ending, report.phases.len()), (Ending::Stopped, 1));
+        assert_eq!(report.ending, Ending::Stopped);
+        assert!(report.elapsed_seconds < 3_600.0);
+    }
+
+    #[test]
+    fn percentage_is_of_all_cpus() {
+        let shared = Shared {
+            config: config(),
+            cpus: 2,
+            origin_ns: 0,
+            stop: AtomicBool::new(false),
+            used_ns: AtomicU64::new(2_800_000_000),
+            written_off_ns: AtomicU64::new(0),
+        };
+        let report = shared.report(4_000_000_000, Ending::Stopped);
+        assert!((report.percent_achieved - 35.0).abs() < 1e-9);
     }
 }

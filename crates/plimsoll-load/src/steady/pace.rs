@@ -1,7 +1,6 @@
 //! Pace of a thread of a steady load.
 
 use crate::limits::STEADY_DEBT_MAX;
-use crate::profile::Profile;
 use crate::units::nanos;
 
 use super::SteadyConfig;
@@ -10,7 +9,9 @@ use super::SteadyConfig;
 /// that is due at the grain's end, then sleeps until that end.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pace {
-    profile: Profile,
+    /// Share of one CPU, 0 to 1.
+    share: f64,
+    end_ns: u64,
     grain_ns: u64,
     /// Grain boundaries are at this time + k × the grain.
     offset_ns: u64,
@@ -20,14 +21,12 @@ pub struct Pace {
 /// Next step of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NextStep {
-    /// Index of the current phase.
-    pub phase: usize,
     /// CPU time since the start that the thread uses before its next step.
     pub target_ns: u64,
     /// CPU time that is due at the end of the grain. A thread that has used as
     /// much sleeps until `until_ns`; else it takes its next step at once.
     pub due_ns: u64,
-    /// End of the grain or of the phase, in ns after the start of the run.
+    /// End of the grain or of the run, in ns after the start of the run.
     pub until_ns: u64,
     /// CPU time that was due for too long and is written off now.
     pub written_off_ns: u64,
@@ -39,7 +38,8 @@ impl Pace {
     pub(super) fn new(config: &SteadyConfig, index: u64, count: u64) -> Self {
         let grain_ns = nanos(config.grain);
         Self {
-            profile: config.profile(),
+            share: config.percent / 100.0,
+            end_ns: nanos(config.duration),
             grain_ns,
             // The offsets of the threads spread over a grain, so that the CPUs
             // are not busy all at the same time.
@@ -51,22 +51,20 @@ impl Pace {
     /// Next step at `at_ns` after the start, with `used_ns` of CPU time used
     /// since then. `None` if the run is over.
     pub fn next_step(&mut self, at_ns: u64, used_ns: u64) -> Option<NextStep> {
-        let phase = self.profile.index_at(at_ns)?;
-        let grain_end_ns = next_grain(at_ns, self.grain_ns, self.offset_ns);
-        let until_ns = grain_end_ns.min(self.profile.phases()[phase].to_ns);
-        let owed_ns = self
-            .profile
-            .due_ns(until_ns)
-            .saturating_sub(self.written_off_ns);
+        if at_ns >= self.end_ns {
+            return None;
+        }
+        let until_ns = next_grain(at_ns, self.grain_ns, self.offset_ns).min(self.end_ns);
+        let due_ns = (self.share * until_ns as f64) as u64;
+        let owed_ns = due_ns.saturating_sub(self.written_off_ns);
         let excess_ns = owed_ns
             .saturating_sub(used_ns)
             .saturating_sub(nanos(STEADY_DEBT_MAX));
         self.written_off_ns += excess_ns;
         let due_ns = owed_ns - excess_ns;
         Some(NextStep {
-            phase,
             // At most a grain at once, so that the thread does not run past the
-            // end of a phase.
+            // end of the run.
             target_ns: due_ns.min(used_ns + self.grain_ns),
             due_ns,
             until_ns,
