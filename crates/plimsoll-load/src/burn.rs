@@ -1,6 +1,5 @@
 //! CPU burners: run as many units of fixed work as their CPU time allows.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -13,7 +12,7 @@ use crate::clock::{CpuClock, now_ns, work};
 use crate::error::LoadError;
 use crate::limits::{DURATION_MAX, DURATION_MIN, THREADS_MAX};
 use crate::openloop::spawn;
-use crate::report::{Ending, row};
+use crate::report::Ending;
 use crate::shared::{Board, Slot, fork_child, has_parent, wait_for};
 use crate::units::{check_count, check_duration, micros, nanos, ratio, seconds};
 
@@ -73,37 +72,6 @@ pub struct BurnReport {
     pub longest_gap_us: f64,
     /// How the run ended; `complete` in live figures.
     pub ending: Ending,
-}
-
-impl fmt::Display for BurnReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = if self.processes {
-            "processes"
-        } else {
-            "threads"
-        };
-        row(f, "burners", format_args!("{} {kind}", self.burners))?;
-        row(f, "elapsed", format_args!("{:.3} s", self.elapsed_seconds))?;
-        let (cpu, cpus) = (self.cpu_seconds, self.cpus_used);
-        row(
-            f,
-            "CPU",
-            format_args!("{cpu:.3} s, {cpus:.3} CPUs on average"),
-        )?;
-        row(
-            f,
-            "work",
-            format_args!(
-                "{} units, {:.0} per second, {} to {} per burner",
-                self.units, self.units_per_second, self.units_least, self.units_most
-            ),
-        )?;
-        row(
-            f,
-            "longest gap",
-            format_args!("{:.0} us", self.longest_gap_us),
-        )
-    }
 }
 
 /// Running burners. Dropping it ends them.

@@ -6,8 +6,6 @@
 //! ever added. Times end in `_us` (microseconds) or `_seconds`, rates in
 //! `_per_second`.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use crate::measure::Totals;
@@ -125,101 +123,6 @@ pub struct ServiceReport {
     pub series: Vec<SeriesPoint>,
 }
 
-/// Writes `label` and `value` as one line of a summary.
-pub(crate) fn row(
-    f: &mut fmt::Formatter<'_>,
-    label: &str,
-    value: fmt::Arguments<'_>,
-) -> fmt::Result {
-    writeln!(f, "{label:<16} {value}")
-}
-
-impl fmt::Display for ServiceReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.fmt_settings(f)?;
-        self.fmt_counts(f)?;
-        self.latency.fmt_table(f)?;
-        match self.ending {
-            Ending::Complete => Ok(()),
-            Ending::Stopped => row(f, "ended", format_args!("early: stopped")),
-        }
-    }
-}
-
-impl ServiceReport {
-    fn fmt_settings(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        row(
-            f,
-            "arrivals",
-            format_args!("{}, seed {}", self.arrivals, self.seed),
-        )?;
-        let (service, workers) = (&self.service, self.workers);
-        row(f, "service", format_args!("{service}, {workers} workers"))
-    }
-
-    fn fmt_counts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (requests, measured) = (self.requests, self.measured_seconds);
-        row(f, "requests", format_args!("{requests} in {measured:.3} s"))?;
-        let (failures, late, unfinished) = (self.failures, self.late, self.unfinished);
-        let success = 100.0 * self.success_ratio;
-        row(
-            f,
-            "failures",
-            format_args!(
-                "{failures} ({late} late, {unfinished} unfinished), success {success:.3} %"
-            ),
-        )?;
-        let (asked, arrived) = (self.rate_asked_per_second, self.rate_arrived_per_second);
-        let achieved = self.rate_achieved_per_second;
-        row(
-            f,
-            "rate per second",
-            format_args!("{asked:.1} asked, {arrived:.1} arrived, {achieved:.1} achieved"),
-        )?;
-        let (used, asked) = (self.cpu_seconds, self.cpu_asked_seconds);
-        row(
-            f,
-            "CPU",
-            format_args!("{used:.3} s used, {asked:.3} s asked"),
-        )?;
-        let (p99, max) = (self.generator_lag_p99_us, self.generator_lag_max_us);
-        row(
-            f,
-            "generator lag",
-            format_args!("p99 {p99:.0} us, max {max:.0} us"),
-        )
-    }
-}
-
-impl Latency {
-    /// The quantiles and the maximum, in µs, in ascending order.
-    #[must_use]
-    pub fn quantiles(&self) -> [(&'static str, f64); 5] {
-        [
-            ("p50", self.p50_us),
-            ("p90", self.p90_us),
-            ("p99", self.p99_us),
-            ("p99.9", self.p999_us),
-            ("max", self.max_us),
-        ]
-    }
-
-    pub(crate) fn fmt_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut columns = self.quantiles().to_vec();
-        columns.push(("mean", self.mean_us));
-        let heads: String = columns
-            .iter()
-            .map(|(name, _)| format!("{name:>10}"))
-            .collect();
-        let values: String = columns
-            .iter()
-            .map(|(_, us)| format!("{us:>10.0}"))
-            .collect();
-        row(f, "", format_args!("{heads}"))?;
-        row(f, "latency, us", format_args!("{values}"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -277,11 +180,5 @@ mod tests {
         }
         let back: Document<ServiceReport> = serde_json::from_str(&text).unwrap();
         assert_eq!(back, document);
-    }
-
-    #[test]
-    fn summary_reports_failures_and_an_early_end() {
-        let text = report().to_string();
-        assert!(text.contains("2 (1 late, 1 unfinished)") && text.contains("early: stopped"));
     }
 }

@@ -274,8 +274,8 @@ mod tests {
         assert_eq!((report.requests, report.answered), (4, 4));
         // They need 200 ms each and arrived together: the n-th waits for n − 1
         // others.
-        assert!(report.latency.max_us >= 800_000.0, "{report}");
-        assert!(report.latency.p50_us >= 399_000.0, "{report}");
+        assert!(report.latency.max_us >= 800_000.0, "{report:?}");
+        assert!(report.latency.p50_us >= 399_000.0, "{report:?}");
         assert_eq!(report.failures, 4, "all are over the deadline of 50 ms");
     }
 
@@ -290,7 +290,7 @@ mod tests {
         let report = Service::start(&config).unwrap().finish().unwrap();
         assert_eq!(report.requests, 400);
         assert_eq!(report.answered + report.unfinished, report.requests);
-        assert!(report.unfinished > 0, "{report}");
+        assert!(report.unfinished > 0, "{report:?}");
         assert_eq!(report.failures, report.late + report.unfinished);
     }
 

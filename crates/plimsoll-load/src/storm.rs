@@ -1,6 +1,5 @@
 //! Storm of many short-lived processes, as in a build or a clean-up.
 
-use std::fmt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -10,7 +9,7 @@ use serde::Serialize;
 use crate::clock::{CpuClock, burn_from};
 use crate::error::LoadError;
 use crate::limits::{STORM_CPU_EACH_MAX, STORM_PARALLEL_MAX, STORM_PROCESSES_MAX};
-use crate::report::{Ending, row};
+use crate::report::Ending;
 use crate::shared::{Board, fork_child, wait_for};
 use crate::stop::Stop;
 use crate::units::{check_count, check_duration, nanos, ratio, seconds};
@@ -66,38 +65,6 @@ pub struct StormReport {
     /// All CPU time of the storm ÷ elapsed time.
     pub cpus_used: f64,
     pub ending: Ending,
-}
-
-impl fmt::Display for StormReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        row(
-            f,
-            "processes",
-            format_args!(
-                "{} done, {} failed, {} at a time",
-                self.processes, self.failed, self.parallel
-            ),
-        )?;
-        let per_second = self.processes_per_second;
-        row(
-            f,
-            "elapsed",
-            format_args!("{:.3} s, {per_second:.0} per second", self.elapsed_seconds),
-        )?;
-        row(
-            f,
-            "CPU",
-            format_args!(
-                "{:.3} s used, {:.3} s asked, and {:.3} s to fork",
-                self.cpu_seconds, self.cpu_asked_seconds, self.cpu_fork_seconds
-            ),
-        )?;
-        row(
-            f,
-            "CPUs used",
-            format_args!("{:.3} on average", self.cpus_used),
-        )
-    }
 }
 
 #[derive(Debug, Default)]
@@ -248,7 +215,7 @@ mod tests {
         assert_eq!(report.ending, Ending::Complete);
         assert!((report.cpu_asked_seconds - 0.2).abs() < 1e-9);
         // rusage counts whole microseconds, twice per process.
-        assert!(report.cpu_seconds >= 0.2 - 100.0 * 2e-6, "{report}");
+        assert!(report.cpu_seconds >= 0.2 - 100.0 * 2e-6, "{report:?}");
         assert!(report.cpu_fork_seconds > 0.0);
     }
 

@@ -28,7 +28,7 @@ use service::ServiceArgs;
 pub struct Args {
     #[command(subcommand)]
     command: Command,
-    /// Print the result as one JSON object (schema plimsoll.load/2)
+    /// Print each report, a JSON object (schema plimsoll.load/2), in one line
     #[arg(long, global = true, display_order = 1_000)]
     json: bool,
 }
@@ -74,7 +74,7 @@ struct BurnArgs {
     /// Duration of the run, up to 24h
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, allow_hyphen_values = true)]
     duration: Duration,
-    /// Also print a line of intermediate figures at this interval
+    /// Also print an object of intermediate figures at this interval
     #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
     report_every: Option<Duration>,
 }
@@ -167,7 +167,7 @@ fn burn(args: &BurnArgs, json: bool, stop: &Stop) -> Result<(), LoadError> {
             while !burn.is_over() && !stop.is_set() {
                 let left = args.duration.saturating_sub(burn.elapsed());
                 if !stop.wait(every.min(left)) && every <= left {
-                    output::print_line(json, "burn-progress", &burn.snapshot())?;
+                    print(json, "burn-progress", burn.snapshot())?;
                 }
             }
         }

@@ -1,6 +1,5 @@
 //! Results on standard output, progress on standard error.
 
-use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
@@ -19,41 +18,15 @@ const ERASE_LINE: &str = "\r\x1b[K";
 /// Interval at which the end of a run is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Prints a report.
-pub(super) fn print<T: Serialize + Display>(
-    json: bool,
-    command: &str,
-    report: T,
-) -> Result<(), LoadError> {
+/// Prints a report: with `json` in one line, else for a reader.
+pub(super) fn print<T: Serialize>(json: bool, command: &str, report: T) -> Result<(), LoadError> {
+    let document = Document::new(command, report);
     let text = if json {
-        to_json(command, &report)?
+        serde_json::to_string(&document)
     } else {
-        report.to_string()
+        serde_json::to_string_pretty(&document)
     };
-    write_line(text.trim_end())
-}
-
-/// Prints intermediate figures as one line.
-pub(super) fn print_line(
-    json: bool,
-    command: &str,
-    report: &crate::burn::BurnReport,
-) -> Result<(), LoadError> {
-    if json {
-        return write_line(&to_json(command, report)?);
-    }
-    write_line(&format!(
-        "{:8.3} s  {} units  {:.3} s CPU",
-        report.elapsed_seconds, report.units, report.cpu_seconds
-    ))
-}
-
-fn to_json<T: Serialize>(command: &str, report: &T) -> Result<String, LoadError> {
-    serde_json::to_string(&Document::new(command, report))
-        .map_err(|e| LoadError::io("writing JSON", e))
-}
-
-fn write_line(text: &str) -> Result<(), LoadError> {
+    let text = text.map_err(|e| LoadError::io("writing JSON", e))?;
     let mut out = std::io::stdout().lock();
     match writeln!(out, "{text}").and_then(|()| out.flush()) {
         // The work is done, although the reader of the report has gone.

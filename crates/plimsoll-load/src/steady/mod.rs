@@ -2,7 +2,6 @@
 
 mod pace;
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -15,7 +14,7 @@ use crate::error::LoadError;
 use crate::limits::{DURATION_MAX, DURATION_MIN, GRAIN_RANGE};
 use crate::machine::{allowed_cpus, pin_to};
 use crate::openloop::spawn;
-use crate::report::{Ending, row};
+use crate::report::Ending;
 use crate::units::{check_duration, check_number, micros, nanos, ratio, seconds};
 
 use pace::Pace;
@@ -63,33 +62,6 @@ pub struct SteadyReport {
     pub written_off_seconds: f64,
     /// How the run ended; `complete` in live figures.
     pub ending: Ending,
-}
-
-impl fmt::Display for SteadyReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let cpus = self.cpus;
-        row(
-            f,
-            "machine",
-            format_args!("{cpus} CPUs, grain {:.0} us", self.grain_us),
-        )?;
-        row(f, "elapsed", format_args!("{:.3} s", self.elapsed_seconds))?;
-        row(f, "CPU", format_args!("{:.3} s", self.cpu_seconds))?;
-        let (asked, achieved) = (self.percent_asked, self.percent_achieved);
-        row(
-            f,
-            "load",
-            format_args!("{achieved:.2} % achieved, {asked:.2} % asked"),
-        )?;
-        if self.written_off_seconds > 0.0 {
-            row(
-                f,
-                "written off",
-                format_args!("{:.3} s of CPU", self.written_off_seconds),
-            )?;
-        }
-        Ok(())
-    }
 }
 
 /// Running steady load; dropping it ends the load.

@@ -169,7 +169,7 @@ fn statistics_go_to_standard_error_and_parse_as_json() {
         "storm --processes 1 --cpu-each 100ms",
     );
     let finished = host.start(words).finish().good();
-    assert!(!finished.stdout.contains("schema"), "{finished:?}");
+    assert!(!finished.stdout.contains("plimsoll.run"), "{finished:?}");
     let stats = finished.stats();
     assert_eq!(stats["schema"], "plimsoll.run/1");
     let used = stats["statistics"]["usage_usec"].as_u64().unwrap();
