@@ -14,6 +14,7 @@ use crate::limits::{DURATION_MAX, DURATION_MIN, THREADS_MAX};
 use crate::openloop::spawn;
 use crate::report::Ending;
 use crate::shared::{Board, Slot, fork_child, has_parent, wait_for};
+use crate::stop::Stop;
 use crate::units::{check_count, check_duration, micros, nanos, ratio, seconds};
 
 /// Steps of the work chain in one unit, of about 5 cycles each: one unit takes
@@ -22,8 +23,8 @@ use crate::units::{check_count, check_duration, micros, nanos, ratio, seconds};
 const ROUNDS_PER_UNIT: u32 = 10_000;
 /// Units between two checks of the CPU clock and of the parent.
 const UNITS_PER_LOOK: u64 = 16;
-/// Interval at which [`Burn::finish`] checks the clock.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Shortest interval of [`BurnConfig::report_every`].
+const REPORT_EVERY_MIN: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BurnConfig {
@@ -33,6 +34,8 @@ pub struct BurnConfig {
     pub processes: bool,
     /// Duration of the run, [`DURATION_MIN`] to [`DURATION_MAX`].
     pub duration: Duration,
+    /// Interval of the figures so far, [`REPORT_EVERY_MIN`] to [`DURATION_MAX`].
+    pub report_every: Option<Duration>,
 }
 
 impl BurnConfig {
@@ -42,7 +45,11 @@ impl BurnConfig {
     /// [`LoadError::Invalid`] names the first field that is out of range.
     pub fn validate(&self) -> Result<(), LoadError> {
         check_count("threads", self.burners as u64, THREADS_MAX as u64)?;
-        check_duration("duration", self.duration, (DURATION_MIN, DURATION_MAX))
+        check_duration("duration", self.duration, (DURATION_MIN, DURATION_MAX))?;
+        match self.report_every {
+            Some(every) => check_duration("report-every", every, (REPORT_EVERY_MIN, DURATION_MAX)),
+            None => Ok(()),
+        }
     }
 }
 
@@ -76,7 +83,7 @@ pub struct BurnReport {
 
 /// Running burners. Dropping it ends them.
 #[derive(Debug)]
-pub struct Burn {
+struct Burn {
     config: BurnConfig,
     started: Instant,
     board: Arc<Board>,
@@ -89,14 +96,34 @@ enum Workers {
     Processes(Vec<Pid>),
 }
 
+/// Runs burners to their end, or until `stop` is set. Calls `tell` with the
+/// figures so far at the interval of the settings.
+///
+/// # Errors
+/// [`LoadError::Invalid`] for a setting out of range, [`LoadError::Io`] if a thread or process
+/// can't be started, [`LoadError::ThreadDied`] if a burner ended abnormally; those of `tell`.
+pub fn run(
+    config: &BurnConfig,
+    stop: &Stop,
+    mut tell: impl FnMut(BurnReport) -> Result<(), LoadError>,
+) -> Result<BurnReport, LoadError> {
+    config.validate()?;
+    let burn = Burn::start(config)?;
+    let every = config.report_every.unwrap_or(Duration::MAX);
+    loop {
+        let left = config.duration.saturating_sub(burn.started.elapsed());
+        if left.is_zero() || stop.wait(every.min(left)) {
+            break;
+        }
+        if every <= left {
+            tell(burn.snapshot())?;
+        }
+    }
+    burn.finish()
+}
+
 impl Burn {
-    /// Starts the burners.
-    ///
-    /// # Errors
-    /// [`LoadError::Invalid`] for a setting out of range, [`LoadError::Io`] if a thread or process
-    /// can't be started.
-    pub fn start(config: &BurnConfig) -> Result<Self, LoadError> {
-        config.validate()?;
+    fn start(config: &BurnConfig) -> Result<Self, LoadError> {
         let mut burn = Self {
             config: config.clone(),
             started: Instant::now(),
@@ -137,8 +164,7 @@ impl Burn {
         Ok(())
     }
 
-    #[must_use]
-    pub fn snapshot(&self) -> BurnReport {
+    fn snapshot(&self) -> BurnReport {
         let elapsed_seconds = self.started.elapsed().as_secs_f64();
         let slots = || self.board.slots().iter();
         let units_of = |slot: &Slot| slot.units.load(Ordering::Relaxed);
@@ -166,39 +192,16 @@ impl Burn {
         }
     }
 
-    #[must_use]
-    pub fn elapsed(&self) -> Duration {
-        self.started.elapsed()
-    }
-
-    /// Ends the burners now; each finishes its current unit.
-    pub fn stop(&self) {
+    /// Ends the burners, each after its current unit, and reports.
+    fn finish(mut self) -> Result<BurnReport, LoadError> {
         self.board.stop().store(true, Ordering::Relaxed);
-    }
-
-    /// Whether the duration is over or [`Burn::stop`] was called.
-    #[must_use]
-    pub fn is_over(&self) -> bool {
-        self.started.elapsed() >= self.config.duration || self.board.stop().load(Ordering::Relaxed)
-    }
-
-    /// Waits until the burners have ended, then reports.
-    ///
-    /// # Errors
-    /// [`LoadError::ThreadDied`] if a burner ended abnormally.
-    pub fn finish(mut self) -> Result<BurnReport, LoadError> {
-        while !self.is_over() {
-            std::thread::sleep(LOOK_EVERY);
-        }
-        let stopped = self.board.stop().load(Ordering::Relaxed);
-        self.stop();
         let elapsed = self.started.elapsed();
         self.join()?;
         let mut report = self.snapshot();
         report.elapsed_seconds = elapsed.as_secs_f64();
         report.units_per_second = ratio(report.units as f64, report.elapsed_seconds);
         report.cpus_used = ratio(report.cpu_seconds, report.elapsed_seconds);
-        if stopped {
+        if elapsed < self.config.duration {
             report.ending = Ending::Stopped;
         }
         Ok(report)
@@ -225,7 +228,7 @@ impl Burn {
 
 impl Drop for Burn {
     fn drop(&mut self) {
-        self.stop();
+        self.board.stop().store(true, Ordering::Relaxed);
         // Reaps processes that `finish` has not reaped. A failure cannot be
         // reported from here.
         let _ = self.join();
@@ -266,24 +269,28 @@ fn burner_loop(board: &Board, slot: &Slot, end_ns: u64, go_on: impl Fn() -> bool
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wait::wait_until;
 
-    fn burn_until(processes: bool, units: u64) -> BurnReport {
-        let burn = Burn::start(&BurnConfig {
+    fn config(processes: bool, duration: Duration) -> BurnConfig {
+        BurnConfig {
             burners: 2,
             processes,
-            duration: Duration::from_secs(3_600),
-        })
-        .unwrap();
-        wait_until("they have worked", || burn.snapshot().units_least >= units);
-        burn.stop();
-        burn.finish().unwrap()
+            duration,
+            report_every: Some(Duration::from_millis(10)),
+        }
     }
 
     #[test]
     fn threads_and_processes_count_their_work_and_can_be_stopped() {
         for processes in [false, true] {
-            let report = burn_until(processes, 300);
+            let stop = Stop::new();
+            let long = config(processes, Duration::from_secs(3_600));
+            let report = run(&long, &stop, |so_far| {
+                if so_far.units_least >= 300 {
+                    stop.set();
+                }
+                Ok(())
+            })
+            .unwrap();
             assert_eq!(report.ending, Ending::Stopped);
             assert!(report.units >= 600 && report.units_least >= 300);
             assert!(report.units_most >= report.units_least);
@@ -293,14 +300,8 @@ mod tests {
 
     #[test]
     fn burners_end_after_their_duration() {
-        let report = Burn::start(&BurnConfig {
-            burners: 1,
-            processes: true,
-            duration: Duration::from_millis(20),
-        })
-        .unwrap()
-        .finish()
-        .unwrap();
+        let short = config(true, Duration::from_millis(20));
+        let report = run(&short, &Stop::new(), |_| Ok(())).unwrap();
         assert_eq!(report.ending, Ending::Complete);
     }
 }

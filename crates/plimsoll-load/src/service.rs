@@ -35,18 +35,6 @@ struct Shared {
     give_up: AtomicBool,
 }
 
-/// Live figures of a run; see [`ServiceReport`] for their definitions.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Snapshot {
-    /// Time since the start of the run, warm-up included.
-    pub(crate) elapsed: Duration,
-    /// Requests answered or given up.
-    pub(crate) requests: u64,
-    /// Number of those that were late or given up.
-    pub(crate) failures: u64,
-    pub(crate) latency: Latency,
-}
-
 impl Service {
     /// Starts workers and generator. The run begins a few milliseconds later.
     ///
@@ -78,26 +66,10 @@ impl Service {
         Ok(service)
     }
 
-    /// Live figures. Cheap enough to be called several times a second.
-    pub(crate) fn snapshot(&self) -> Snapshot {
-        let totals = self.measure.totals();
-        Snapshot {
-            elapsed: Duration::from_nanos(self.measure.timing.elapsed_ns()),
-            requests: totals.requests(),
-            failures: totals.late + totals.unfinished,
-            latency: Latency::of(&totals),
-        }
-    }
-
     /// Ends the run now: no more arrivals. [`Service::finish`] still waits for
     /// the grace.
     pub(crate) fn stop(&self) {
         self.measure.timing.end_early();
-    }
-
-    /// Whether arrivals have ended, by the clock or a stop.
-    pub(crate) fn is_over(&self) -> bool {
-        self.measure.timing.elapsed_ns() >= self.measure.timing.end_ns()
     }
 
     /// Waits for the end of the run and for outstanding answers (no longer than the grace), then
@@ -301,10 +273,10 @@ mod tests {
             ..short(MS, Duration::from_micros(10))
         };
         let run = Service::start(&config).unwrap();
-        wait_until("requests are measured", || run.snapshot().requests >= 20);
-        assert!(!run.is_over());
+        wait_until("requests are measured", || {
+            run.measure.totals().requests() >= 20
+        });
         run.stop();
-        assert!(run.is_over());
         let report = run.finish().unwrap();
         assert_eq!(report.ending, Ending::Stopped);
         assert!(report.requests >= 20 && report.measured_seconds < 3_600.0);

@@ -76,33 +76,21 @@ struct Tally {
     fork_ns: AtomicU64,
 }
 
-impl Tally {
-    fn ended(&self) -> u32 {
-        self.done.load(Ordering::Relaxed) + self.failed.load(Ordering::Relaxed)
-    }
-}
-
 /// Runs a storm to its end, or until `stop` is set.
 ///
 /// Each process is forked without exec by one of `parallel` threads, burns its
-/// time and exits; after it is reaped, the thread forks the next. Meanwhile
-/// `progress` is called some 20 times a second with the number of processes
-/// that have ended.
+/// time and exits; after it is reaped, the thread forks the next.
 ///
 /// # Errors
 /// [`LoadError::Invalid`] for a setting out of range, [`LoadError::Io`] if the system refuses a
 /// process.
-pub fn run(
-    config: &StormConfig,
-    stop: &Stop,
-    progress: impl FnMut(u32),
-) -> Result<StormReport, LoadError> {
+pub fn run(config: &StormConfig, stop: &Stop) -> Result<StormReport, LoadError> {
     config.validate()?;
 
     let board = Board::new(0)?;
     let tally = Tally::default();
     let started = Instant::now();
-    run_lanes(config, stop, progress, &board, &tally)?;
+    run_lanes(config, stop, &board, &tally)?;
     let elapsed_seconds = started.elapsed().as_secs_f64();
 
     let load = |count: &AtomicU32| count.load(Ordering::Relaxed);
@@ -132,7 +120,6 @@ pub fn run(
 fn run_lanes(
     config: &StormConfig,
     stop: &Stop,
-    mut progress: impl FnMut(u32),
     board: &Board,
     tally: &Tally,
 ) -> Result<(), LoadError> {
@@ -150,7 +137,6 @@ fn run_lanes(
             .collect();
         while !lanes.iter().all(std::thread::ScopedJoinHandle::is_finished) {
             std::thread::park_timeout(LOOK_EVERY);
-            progress(tally.ended());
             if stop.is_set() {
                 board.stop().store(true, Ordering::Relaxed);
             }
@@ -210,7 +196,7 @@ mod tests {
 
     #[test]
     fn every_process_burns_its_share() {
-        let report = run(&config(), &Stop::new(), |_| {}).unwrap();
+        let report = run(&config(), &Stop::new()).unwrap();
         assert_eq!((report.processes, report.failed), (100, 0));
         assert_eq!(report.ending, Ending::Complete);
         assert!((report.cpu_asked_seconds - 0.2).abs() < 1e-9);
@@ -228,7 +214,7 @@ mod tests {
             cpu_each: STORM_CPU_EACH_MAX,
             parallel: 2,
         };
-        let report = run(&endless, &stop, |_| {}).unwrap();
+        let report = run(&endless, &stop).unwrap();
         assert_eq!(report.ending, Ending::Stopped);
         assert_eq!(report.processes, 0);
         assert!(report.failed <= 2);

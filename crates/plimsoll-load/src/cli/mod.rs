@@ -1,4 +1,4 @@
-//! The `load` commands: arguments, progress, output, exit codes.
+//! The `load` commands: arguments, output, exit codes.
 //!
 //! A binary takes [`Args`] into its own command line and calls [`run`].
 
@@ -11,16 +11,15 @@ use std::time::Duration;
 
 use clap::Subcommand;
 
-use crate::burn::{Burn, BurnConfig};
+use crate::burn::{self, BurnConfig};
 use crate::error::LoadError;
 use crate::limits::THREADS_MAX;
 use crate::machine::available_cpus;
 use crate::report::Ending;
-use crate::steady::{Steady, SteadyConfig};
+use crate::steady::{self, SteadyConfig};
 use crate::stop::Stop;
 use crate::storm::{self, StormConfig};
-use crate::units::check_duration;
-use output::{Progress, print, watch, watch_for};
+use output::print;
 use service::ServiceArgs;
 
 /// Measurable workloads.
@@ -145,37 +144,14 @@ pub fn run(args: Args) -> Result<ExitCode, LoadError> {
 }
 
 fn burn(args: &BurnArgs, json: bool, stop: &Stop) -> Result<(), LoadError> {
-    let range = (Duration::from_millis(10), crate::limits::DURATION_MAX);
-    if let Some(every) = args.report_every {
-        check_duration("report-every", every, range)?;
-    }
-    let burn = Burn::start(&BurnConfig {
+    let config = BurnConfig {
         burners: args.threads.unwrap_or(available_cpus().min(THREADS_MAX)),
         processes: args.processes,
         duration: args.duration,
-    })?;
-    match args.report_every {
-        None => watch_for(
-            stop,
-            || args.duration.saturating_sub(burn.elapsed()),
-            || {
-                let so_far = burn.snapshot();
-                format!("{:.0} s, {} units", so_far.elapsed_seconds, so_far.units)
-            },
-        ),
-        Some(every) => {
-            while !burn.is_over() && !stop.is_set() {
-                let left = args.duration.saturating_sub(burn.elapsed());
-                if !stop.wait(every.min(left)) && every <= left {
-                    print(json, "burn-progress", burn.snapshot())?;
-                }
-            }
-        }
-    }
-    if stop.is_set() {
-        burn.stop();
-    }
-    print(json, "burn", burn.finish()?)
+        report_every: args.report_every,
+    };
+    let report = burn::run(&config, stop, |so_far| print(json, "burn-progress", so_far))?;
+    print(json, "burn", report)
 }
 
 /// Returns whether no process failed.
@@ -189,37 +165,19 @@ fn storm(args: &StormArgs, json: bool, stop: &Stop) -> Result<bool, LoadError> {
         cpu_each,
         parallel: args.parallel,
     };
-    let mut progress = Progress::new();
-    let report = storm::run(&config, stop, |ended| {
-        progress.show(|| format!("{ended} of {} processes", config.processes));
-    })?;
-    progress.clear();
+    let report = storm::run(&config, stop)?;
     let good = report.failed == 0 || report.ending == Ending::Stopped;
     print(json, "storm", report)?;
     Ok(good)
 }
 
 fn steady(args: &SteadyArgs, json: bool, stop: &Stop) -> Result<(), LoadError> {
-    let steady = Steady::start(&SteadyConfig {
+    let config = SteadyConfig {
         percent: args.percent,
         grain: args.grain,
         duration: args.duration,
-    })?;
-    watch(
-        stop,
-        || steady.is_over(),
-        || {
-            let so_far = steady.snapshot();
-            format!(
-                "{:.0} s, {:.1} %",
-                so_far.elapsed_seconds, so_far.percent_achieved
-            )
-        },
-    );
-    if stop.is_set() {
-        steady.stop();
-    }
-    print(json, "steady", steady.finish()?)
+    };
+    print(json, "steady", steady::run(&config, stop)?)
 }
 
 /// Parses a duration with its unit. The workloads check the range, which

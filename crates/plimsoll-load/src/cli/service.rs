@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use super::arrivals::ArrivalArgs;
 use super::duration;
-use super::output::{print, watch};
+use super::output::print;
 use crate::config::ServiceConfig;
 use crate::demand::Demand;
 use crate::error::LoadError;
 use crate::limits::THREADS_MAX;
 use crate::machine::available_cpus;
-use crate::report::ServiceReport;
 use crate::service::Service;
 use crate::stop::Stop;
 
@@ -73,26 +72,8 @@ impl ServiceArgs {
 
 pub(super) fn run(args: &ServiceArgs, json: bool, stop: &Stop) -> Result<(), LoadError> {
     let service = Service::start(&args.config()?)?;
-    print(json, "service", follow(service, stop)?)
-}
-
-fn follow(service: Service, stop: &Stop) -> Result<ServiceReport, LoadError> {
-    watch(
-        stop,
-        || service.is_over(),
-        || {
-            let so_far = service.snapshot();
-            format!(
-                "{} s, {} requests, {} failures, p99 {:.0} us",
-                so_far.elapsed.as_secs(),
-                so_far.requests,
-                so_far.failures,
-                so_far.latency.p99_us
-            )
-        },
-    );
-    if stop.is_set() {
+    if stop.wait(args.warmup + args.duration) {
         service.stop();
     }
-    service.finish()
+    print(json, "service", service.finish()?)
 }

@@ -4,7 +4,6 @@ mod pace;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -15,12 +14,11 @@ use crate::limits::{DURATION_MAX, DURATION_MIN, GRAIN_RANGE};
 use crate::machine::{allowed_cpus, pin_to};
 use crate::openloop::spawn;
 use crate::report::Ending;
+use crate::stop::Stop;
 use crate::units::{check_duration, check_number, micros, nanos, ratio, seconds};
 
 use pace::Pace;
 
-/// Interval at which [`Steady::finish`] checks whether the run was stopped.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Range of the load, in percent of the machine.
 const PERCENT_RANGE: (f64, f64) = (0.0, 100.0);
 
@@ -60,15 +58,7 @@ pub struct SteadyReport {
     /// CPU time that was not available in time and was written off, see
     /// [`STEADY_DEBT_MAX`](crate::limits::STEADY_DEBT_MAX).
     pub written_off_seconds: f64,
-    /// How the run ended; `complete` in live figures.
     pub ending: Ending,
-}
-
-/// Running steady load; dropping it ends the load.
-#[derive(Debug)]
-pub struct Steady {
-    shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
@@ -82,83 +72,48 @@ struct Shared {
     written_off_ns: AtomicU64,
 }
 
-impl Steady {
-    /// Starts a thread on each CPU, bound to it, which spreads the load evenly.
-    ///
-    /// # Errors
-    /// [`LoadError::Invalid`] for a setting out of range, [`LoadError::Io`] if a thread can't be
-    /// started.
-    pub fn start(config: &SteadyConfig) -> Result<Self, LoadError> {
-        config.validate()?;
-        let cpus = allowed_cpus();
-        let mut steady = Self {
-            shared: Arc::new(Shared {
-                config: config.clone(),
-                cpus: cpus.len(),
-                origin_ns: now_ns(),
-                stop: AtomicBool::new(false),
-                used_ns: AtomicU64::new(0),
-                written_off_ns: AtomicU64::new(0),
-            }),
-            threads: Vec::with_capacity(cpus.len()),
-        };
-        let count = cpus.len() as u64;
-        for (index, cpu) in (0..).zip(cpus) {
-            let shared = Arc::clone(&steady.shared);
-            let pace = Pace::new(config, index, count);
-            steady.threads.push(spawn("load-steady", move || {
-                // Refused only if the CPU has just gone offline; then the
-                // kernel places the thread.
-                let _ = pin_to(cpu);
-                shared.hold(pace);
-            })?);
-        }
-        Ok(steady)
+/// Holds the load to its end, or until `stop` is set, with a thread bound to
+/// each CPU.
+///
+/// # Errors
+/// [`LoadError::Invalid`] for a setting out of range, [`LoadError::Io`] if a thread can't be
+/// started, [`LoadError::ThreadDied`] if one panicked.
+pub fn run(config: &SteadyConfig, stop: &Stop) -> Result<SteadyReport, LoadError> {
+    config.validate()?;
+    let cpus = allowed_cpus();
+    let shared = Arc::new(Shared {
+        config: config.clone(),
+        cpus: cpus.len(),
+        origin_ns: now_ns(),
+        stop: AtomicBool::new(false),
+        used_ns: AtomicU64::new(0),
+        written_off_ns: AtomicU64::new(0),
+    });
+    let count = cpus.len() as u64;
+    let mut threads = Vec::with_capacity(cpus.len());
+    for (index, cpu) in (0..).zip(cpus) {
+        let shared = Arc::clone(&shared);
+        let pace = Pace::new(config, index, count);
+        threads.push(spawn("load-steady", move || {
+            // Refused only if the CPU has just gone offline; then the
+            // kernel places the thread.
+            let _ = pin_to(cpu);
+            shared.hold(pace);
+        })?);
     }
-
-    pub fn stop(&self) {
-        self.shared.stop.store(true, Ordering::Relaxed);
+    let ending = if stop.wait(config.duration) {
+        shared.stop.store(true, Ordering::Relaxed);
+        Ending::Stopped
+    } else {
+        Ending::Complete
+    };
+    let until_ns = shared.elapsed_ns();
+    for thread in threads {
+        thread
+            .join()
+            .map_err(|_| LoadError::ThreadDied { role: "load" })?;
     }
-
-    /// Whether the duration is over or [`Steady::stop`] was called.
-    #[must_use]
-    pub fn is_over(&self) -> bool {
-        self.shared.elapsed_ns() >= self.shared.end_ns() || self.shared.stop.load(Ordering::Relaxed)
-    }
-
-    #[must_use]
-    pub fn snapshot(&self) -> SteadyReport {
-        self.shared
-            .report(self.shared.elapsed_ns(), Ending::Complete)
-    }
-
-    /// Waits for the end, then reports.
-    ///
-    /// # Errors
-    /// [`LoadError::ThreadDied`] if a thread panicked.
-    pub fn finish(mut self) -> Result<SteadyReport, LoadError> {
-        while !self.is_over() {
-            std::thread::sleep(LOOK_EVERY);
-        }
-        let until_ns = self.shared.elapsed_ns();
-        let ending = if until_ns < self.shared.end_ns() {
-            Ending::Stopped
-        } else {
-            Ending::Complete
-        };
-        for thread in self.threads.drain(..) {
-            thread
-                .join()
-                .map_err(|_| LoadError::ThreadDied { role: "load" })?;
-        }
-        Ok(self.shared.report(until_ns, ending))
-    }
-}
-
-impl Drop for Steady {
-    fn drop(&mut self) {
-        self.stop();
-    }
+    Ok(shared.report(until_ns, ending))
 }
 
 impl Shared {
@@ -210,7 +165,6 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wait::wait_until;
 
     /// 40 % for 10 s in grains of 2 ms.
     pub(super) fn config() -> SteadyConfig {
@@ -227,10 +181,9 @@ mod tests {
             duration: Duration::from_secs(3_600),
             ..config()
         };
-        let steady = Steady::start(&long).unwrap();
-        wait_until("it has begun", || steady.snapshot().cpu_seconds > 0.0);
-        steady.stop();
-        let report = steady.finish().unwrap();
+        let stop = Stop::new();
+        stop.set();
+        let report = run(&long, &stop).unwrap();
         assert_eq!(report.ending, Ending::Stopped);
         assert!(report.elapsed_seconds < 3_600.0);
     }
