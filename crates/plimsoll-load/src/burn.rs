@@ -1,11 +1,10 @@
 //! CPU burners: run as many units of fixed work as their CPU time allows.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
 use crate::clock::{CpuClock, now_ns, work};
@@ -13,7 +12,6 @@ use crate::error::LoadError;
 use crate::limits::{DURATION_MAX, DURATION_MIN, THREADS_MAX};
 use crate::openloop::spawn;
 use crate::report::Ending;
-use crate::shared::{Board, Slot, fork_child, has_parent, wait_for};
 use crate::stop::Stop;
 use crate::units::{check_count, check_duration, micros, nanos, ratio, seconds};
 
@@ -21,7 +19,7 @@ use crate::units::{check_count, check_duration, micros, nanos, ratio, seconds};
 /// about 15 µs on an undisturbed CPU at 3 GHz. Part of the definition of
 /// `units`, so it must not change.
 const ROUNDS_PER_UNIT: u32 = 10_000;
-/// Units between two checks of the CPU clock and of the parent.
+/// Units between two checks of the CPU clock.
 const UNITS_PER_LOOK: u64 = 16;
 /// Shortest interval of [`BurnConfig::report_every`].
 const REPORT_EVERY_MIN: Duration = Duration::from_millis(10);
@@ -30,8 +28,6 @@ const REPORT_EVERY_MIN: Duration = Duration::from_millis(10);
 pub struct BurnConfig {
     /// Number of burners, 1 to [`THREADS_MAX`].
     pub burners: usize,
-    /// Whether each is a process instead of a thread.
-    pub processes: bool,
     /// Duration of the run, [`DURATION_MIN`] to [`DURATION_MAX`].
     pub duration: Duration,
     /// Interval of the figures so far, [`REPORT_EVERY_MIN`] to [`DURATION_MAX`].
@@ -57,7 +53,6 @@ impl BurnConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BurnReport {
     pub burners: usize,
-    pub processes: bool,
     pub elapsed_seconds: f64,
     /// Units of work done. A unit is the same instructions in every run, so
     /// that runs on one machine can be compared.
@@ -86,22 +81,34 @@ pub struct BurnReport {
 struct Burn {
     config: BurnConfig,
     started: Instant,
-    board: Arc<Board>,
-    crew: Workers,
+    crew: Arc<Crew>,
+    threads: Vec<JoinHandle<()>>,
 }
 
+/// State that burners share.
 #[derive(Debug)]
-enum Workers {
-    Threads(Vec<JoinHandle<()>>),
-    Processes(Vec<Pid>),
+struct Crew {
+    stop: AtomicBool,
+    slots: Vec<Slot>,
+}
+
+/// Counters of a burner, on a cache line (and its prefetched neighbour) of
+/// their own.
+#[repr(align(128))]
+#[derive(Debug, Default)]
+struct Slot {
+    units: AtomicU64,
+    cpu_ns: AtomicU64,
+    /// Longest time without progress, in ns.
+    gap_ns: AtomicU64,
 }
 
 /// Runs burners to their end, or until `stop` is set. Calls `tell` with the
 /// figures so far at the interval of the settings.
 ///
 /// # Errors
-/// [`LoadError::Invalid`] for a setting out of range, [`LoadError::Io`] if a thread or process
-/// can't be started, [`LoadError::ThreadDied`] if a burner ended abnormally; those of `tell`.
+/// [`LoadError::Invalid`] for a setting out of range, [`LoadError::Io`] if a thread can't be
+/// started, [`LoadError::ThreadDied`] if one panicked; those of `tell`.
 pub fn run(
     config: &BurnConfig,
     stop: &Stop,
@@ -124,49 +131,28 @@ pub fn run(
 
 impl Burn {
     fn start(config: &BurnConfig) -> Result<Self, LoadError> {
+        let slots = std::iter::repeat_with(Slot::default);
         let mut burn = Self {
             config: config.clone(),
             started: Instant::now(),
-            board: Arc::new(Board::new(config.burners)?),
-            crew: if config.processes {
-                Workers::Processes(Vec::with_capacity(config.burners))
-            } else {
-                Workers::Threads(Vec::with_capacity(config.burners))
-            },
+            crew: Arc::new(Crew {
+                stop: AtomicBool::new(false),
+                slots: slots.take(config.burners).collect(),
+            }),
+            threads: Vec::with_capacity(config.burners),
         };
         let end_ns = now_ns().saturating_add(nanos(config.duration));
         for index in 0..config.burners {
-            burn.spawn(index, end_ns)?;
+            let crew = Arc::clone(&burn.crew);
+            let work = move || crew.slots[index].burn_until(end_ns, &crew.stop);
+            burn.threads.push(spawn("load-burner", work)?);
         }
         Ok(burn)
     }
 
-    fn spawn(&mut self, index: usize, end_ns: u64) -> Result<(), LoadError> {
-        let board = Arc::clone(&self.board);
-        match &mut self.crew {
-            Workers::Threads(threads) => threads.push(spawn("load-burner", move || {
-                burner_loop(&board, &board.slots()[index], end_ns, || true);
-            })?),
-            Workers::Processes(children) => {
-                let parent = Pid::this();
-                let slot = &board.slots()[index];
-                // SAFETY: `burner_loop` uses only arithmetic, atomics,
-                // clock_gettime and getppid.
-                let child = unsafe {
-                    fork_child(|| {
-                        burner_loop(&board, slot, end_ns, || has_parent(parent));
-                        true
-                    })
-                };
-                children.push(child.map_err(|e| LoadError::io("starting a process", e))?);
-            }
-        }
-        Ok(())
-    }
-
     fn snapshot(&self) -> BurnReport {
         let elapsed_seconds = self.started.elapsed().as_secs_f64();
-        let slots = || self.board.slots().iter();
+        let slots = || self.crew.slots.iter();
         let units_of = |slot: &Slot| slot.units.load(Ordering::Relaxed);
         let units = slots().map(units_of).sum();
         let cpu_ns = slots()
@@ -174,7 +160,6 @@ impl Burn {
             .sum();
         BurnReport {
             burners: self.config.burners,
-            processes: self.config.processes,
             elapsed_seconds,
             units,
             units_per_second: ratio(units as f64, elapsed_seconds),
@@ -194,9 +179,13 @@ impl Burn {
 
     /// Ends the burners, each after its current unit, and reports.
     fn finish(mut self) -> Result<BurnReport, LoadError> {
-        self.board.stop().store(true, Ordering::Relaxed);
+        self.crew.stop.store(true, Ordering::Relaxed);
         let elapsed = self.started.elapsed();
-        self.join()?;
+        for thread in self.threads.drain(..) {
+            thread
+                .join()
+                .map_err(|_| LoadError::ThreadDied { role: "burner" })?;
+        }
         let mut report = self.snapshot();
         report.elapsed_seconds = elapsed.as_secs_f64();
         report.units_per_second = ratio(report.units as f64, report.elapsed_seconds);
@@ -206,101 +195,78 @@ impl Burn {
         }
         Ok(report)
     }
-
-    fn join(&mut self) -> Result<(), LoadError> {
-        let died = LoadError::ThreadDied { role: "burner" };
-        let mut all_well = true;
-        match &mut self.crew {
-            Workers::Threads(threads) => {
-                for thread in threads.drain(..) {
-                    all_well &= thread.join().is_ok();
-                }
-            }
-            Workers::Processes(children) => {
-                for child in children.drain(..) {
-                    all_well &= wait_for(child)?.success;
-                }
-            }
-        }
-        if all_well { Ok(()) } else { Err(died) }
-    }
 }
 
 impl Drop for Burn {
     fn drop(&mut self) {
-        self.board.stop().store(true, Ordering::Relaxed);
-        // Reaps processes that `finish` has not reaped. A failure cannot be
-        // reported from here.
-        let _ = self.join();
+        self.crew.stop.store(true, Ordering::Relaxed);
     }
 }
 
-/// Main loop of a burner. Async-signal-safe if `go_on` is.
-fn burner_loop(board: &Board, slot: &Slot, end_ns: u64, go_on: impl Fn() -> bool) {
-    let from_ns = CpuClock::Thread.now_ns();
-    let mut state = from_ns;
-    let mut units = 0;
-    let (mut looked_ns, mut usual_ns) = (now_ns(), u64::MAX);
-    loop {
-        if units % UNITS_PER_LOOK == 0 {
-            let cpu_ns = CpuClock::Thread.now_ns() - from_ns;
-            slot.cpu_ns.store(cpu_ns, Ordering::Relaxed);
-            if now_ns() >= end_ns || !go_on() {
+impl Slot {
+    /// Main loop of a burner.
+    fn burn_until(&self, end_ns: u64, stop: &AtomicBool) {
+        let from_ns = CpuClock::Thread.now_ns();
+        let mut state = from_ns;
+        let mut units = 0;
+        let (mut looked_ns, mut usual_ns) = (now_ns(), u64::MAX);
+        loop {
+            if units % UNITS_PER_LOOK == 0 {
+                let cpu_ns = CpuClock::Thread.now_ns() - from_ns;
+                self.cpu_ns.store(cpu_ns, Ordering::Relaxed);
+                if now_ns() >= end_ns {
+                    break;
+                }
+            }
+            if stop.load(Ordering::Relaxed) {
                 break;
             }
+            state = work(state, ROUNDS_PER_UNIT);
+            units += 1;
+            self.units.store(units, Ordering::Relaxed);
+            // The fastest unit so far counts as the typical one.
+            let ns = now_ns();
+            let unit_ns = ns.saturating_sub(looked_ns);
+            looked_ns = ns;
+            usual_ns = usual_ns.min(unit_ns);
+            self.gap_ns.fetch_max(unit_ns - usual_ns, Ordering::Relaxed);
         }
-        if board.stop().load(Ordering::Relaxed) {
-            break;
-        }
-        state = work(state, ROUNDS_PER_UNIT);
-        units += 1;
-        slot.units.store(units, Ordering::Relaxed);
-        // The fastest unit so far counts as the typical one.
-        let ns = now_ns();
-        let unit_ns = ns.saturating_sub(looked_ns);
-        looked_ns = ns;
-        usual_ns = usual_ns.min(unit_ns);
-        slot.gap_ns.fetch_max(unit_ns - usual_ns, Ordering::Relaxed);
+        let cpu_ns = CpuClock::Thread.now_ns() - from_ns;
+        self.cpu_ns.store(cpu_ns, Ordering::Relaxed);
     }
-    let cpu_ns = CpuClock::Thread.now_ns() - from_ns;
-    slot.cpu_ns.store(cpu_ns, Ordering::Relaxed);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn config(processes: bool, duration: Duration) -> BurnConfig {
+    fn config(duration: Duration) -> BurnConfig {
         BurnConfig {
             burners: 2,
-            processes,
             duration,
             report_every: Some(Duration::from_millis(10)),
         }
     }
 
     #[test]
-    fn threads_and_processes_count_their_work_and_can_be_stopped() {
-        for processes in [false, true] {
-            let stop = Stop::new();
-            let long = config(processes, Duration::from_secs(3_600));
-            let report = run(&long, &stop, |so_far| {
-                if so_far.units_least >= 300 {
-                    stop.set();
-                }
-                Ok(())
-            })
-            .unwrap();
-            assert_eq!(report.ending, Ending::Stopped);
-            assert!(report.units >= 600 && report.units_least >= 300);
-            assert!(report.units_most >= report.units_least);
-            assert!(report.cpu_seconds > 0.0);
-        }
+    fn burners_count_their_work_and_can_be_stopped() {
+        let stop = Stop::new();
+        let report = run(&config(Duration::from_secs(3_600)), &stop, |so_far| {
+            if so_far.units_least >= 300 {
+                stop.set();
+            }
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(report.ending, Ending::Stopped);
+        assert!(report.units >= 600 && report.units_least >= 300);
+        assert!(report.units_most >= report.units_least);
+        assert!(report.cpu_seconds > 0.0);
     }
 
     #[test]
     fn burners_end_after_their_duration() {
-        let short = config(true, Duration::from_millis(20));
+        let short = config(Duration::from_millis(20));
         let report = run(&short, &Stop::new(), |_| Ok(())).unwrap();
         assert_eq!(report.ending, Ending::Complete);
     }

@@ -31,7 +31,6 @@ mod random;
 mod report;
 mod series;
 mod service;
-mod shared;
 mod steady;
 mod stop;
 mod storm;

@@ -1,16 +1,20 @@
 //! Storm of many short-lived processes, as in a build or a clean-up.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-use nix::unistd::Pid;
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::{ForkResult, Pid, fork};
 use serde::Serialize;
 
 use crate::clock::{CpuClock, burn_from};
 use crate::error::LoadError;
 use crate::limits::{STORM_CPU_EACH_MAX, STORM_PARALLEL_MAX, STORM_PROCESSES_MAX};
 use crate::report::Ending;
-use crate::shared::{Board, fork_child, wait_for};
 use crate::stop::Stop;
 use crate::units::{check_count, check_duration, nanos, ratio, seconds};
 
@@ -69,6 +73,8 @@ pub struct StormReport {
 
 #[derive(Debug, Default)]
 struct Tally {
+    /// Set when no more processes are to be started.
+    is_over: AtomicBool,
     started: AtomicU32,
     done: AtomicU32,
     failed: AtomicU32,
@@ -87,10 +93,9 @@ struct Tally {
 pub fn run(config: &StormConfig, stop: &Stop) -> Result<StormReport, LoadError> {
     config.validate()?;
 
-    let board = Board::new(0)?;
     let tally = Tally::default();
     let started = Instant::now();
-    run_lanes(config, stop, &board, &tally)?;
+    run_lanes(config, stop, &tally)?;
     let elapsed_seconds = started.elapsed().as_secs_f64();
 
     let load = |count: &AtomicU32| count.load(Ordering::Relaxed);
@@ -115,71 +120,155 @@ pub fn run(config: &StormConfig, stop: &Stop) -> Result<StormReport, LoadError> 
     })
 }
 
-/// Runs the forking threads until they have started all processes, and forwards
-/// `stop` to them.
-fn run_lanes(
-    config: &StormConfig,
-    stop: &Stop,
-    board: &Board,
-    tally: &Tally,
-) -> Result<(), LoadError> {
+/// Runs the forking threads until they have started all processes. When `stop`
+/// is set, or one fails, they start no more, and the living processes are
+/// killed.
+fn run_lanes(config: &StormConfig, stop: &Stop, tally: &Tally) -> Result<(), LoadError> {
+    let lanes: Vec<Lane> = std::iter::repeat_with(Lane::default)
+        .take(config.parallel)
+        .collect();
     let waiting = std::thread::current();
     std::thread::scope(|scope| {
-        let lanes: Vec<_> = (0..config.parallel)
-            .map(|_| {
+        let threads: Vec<_> = lanes
+            .iter()
+            .map(|lane| {
                 let waiting = waiting.clone();
                 scope.spawn(move || {
-                    let outcome = lane(config, board, tally);
+                    let outcome = lane.run(config, tally);
                     waiting.unpark();
                     outcome
                 })
             })
             .collect();
-        while !lanes.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+        while !threads.iter().all(ScopedJoinHandle::is_finished) {
             std::thread::park_timeout(LOOK_EVERY);
             if stop.is_set() {
-                board.stop().store(true, Ordering::Relaxed);
+                tally.is_over.store(true, Ordering::Relaxed);
+            }
+            if tally.is_over.load(Ordering::Relaxed) {
+                lanes.iter().for_each(Lane::kill);
             }
         }
-        lanes.into_iter().try_for_each(|lane| {
-            lane.join()
+        threads.into_iter().try_for_each(|thread| {
+            thread
+                .join()
                 .unwrap_or(Err(LoadError::ThreadDied { role: "forking" }))
         })
     })
 }
 
-/// Forks processes one after the other while there are any left to start.
-fn lane(config: &StormConfig, board: &Board, tally: &Tally) -> Result<(), LoadError> {
-    let demand_ns = nanos(config.cpu_each);
-    let mut outcome = Ok(());
-    while outcome.is_ok()
-        && !board.stop().load(Ordering::Relaxed)
-        && tally.started.fetch_add(1, Ordering::Relaxed) < config.processes
-    {
-        outcome = one_process(demand_ns, board, tally);
-    }
-    if outcome.is_err() {
-        board.stop().store(true, Ordering::Relaxed);
-    }
-    let own_ns = CpuClock::Thread.now_ns();
-    tally.fork_ns.fetch_add(own_ns, Ordering::Relaxed);
-    outcome
+/// A thread that forks processes one after the other.
+#[derive(Debug, Default)]
+struct Lane {
+    /// The process that is not reaped yet, so that its id is no other's.
+    living: Mutex<Option<Pid>>,
 }
 
-fn one_process(demand_ns: u64, board: &Board, tally: &Tally) -> Result<(), LoadError> {
-    // SAFETY: arithmetic, atomics and clock_gettime only. The process clock starts at the fork.
-    let child =
-        unsafe { fork_child(|| burn_from(CpuClock::Process, 0, demand_ns, board.stop()).complete) };
-    let child: Pid = child.map_err(|e| LoadError::io("starting a process", e))?;
-    let ended = wait_for(child)?;
-    let count = if ended.success {
-        &tally.done
-    } else {
-        &tally.failed
+impl Lane {
+    fn living(&self) -> MutexGuard<'_, Option<Pid>> {
+        self.living.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn kill(&self) {
+        if let Some(child) = *self.living() {
+            // It may have ended in this moment.
+            let _ = kill(child, Signal::SIGKILL);
+        }
+    }
+
+    /// Forks while there are any processes left to start.
+    fn run(&self, config: &StormConfig, tally: &Tally) -> Result<(), LoadError> {
+        let demand_ns = nanos(config.cpu_each);
+        let mut outcome = Ok(());
+        while outcome.is_ok()
+            && !tally.is_over.load(Ordering::Relaxed)
+            && tally.started.fetch_add(1, Ordering::Relaxed) < config.processes
+        {
+            outcome = self.one_process(demand_ns, tally);
+        }
+        if outcome.is_err() {
+            tally.is_over.store(true, Ordering::Relaxed);
+        }
+        let own_ns = CpuClock::Thread.now_ns();
+        tally.fork_ns.fetch_add(own_ns, Ordering::Relaxed);
+        outcome
+    }
+
+    fn one_process(&self, demand_ns: u64, tally: &Tally) -> Result<(), LoadError> {
+        let child = fork_burner(demand_ns).map_err(|e| LoadError::io("starting a process", e))?;
+        *self.living() = Some(child);
+        wait_until_over(child)?;
+        let mut living = self.living();
+        *living = None;
+        let ended = reap(child)?;
+        drop(living);
+        let count = if ended.success {
+            &tally.done
+        } else {
+            &tally.failed
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        tally.cpu_ns.fetch_add(ended.cpu_ns, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Forks a child that burns its CPU time and exits with status 0.
+fn fork_burner(demand_ns: u64) -> nix::Result<Pid> {
+    // SAFETY: the child uses only arithmetic, atomics, clock_gettime and `_exit`, which are
+    // async-signal-safe, although the parent has other threads.
+    match unsafe { fork() }? {
+        ForkResult::Parent { child } => Ok(child),
+        ForkResult::Child => {
+            // The process clock starts at the fork.
+            burn_from(CpuClock::Process, 0, demand_ns, &AtomicBool::new(false));
+            // SAFETY: ends the child at once, without running exit handlers of
+            // the parent.
+            unsafe { libc::_exit(0) }
+        }
+    }
+}
+
+/// Waits until a child has ended, and does not reap it.
+fn wait_until_over(child: Pid) -> Result<(), LoadError> {
+    loop {
+        match waitid(Id::Pid(child), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) {
+            Err(Errno::EINTR) => {}
+            Err(error) => {
+                return Err(LoadError::io(format!("waiting for process {child}"), error));
+            }
+            Ok(_) => return Ok(()),
+        }
+    }
+}
+
+/// Exit of a child.
+#[derive(Debug, Clone, Copy)]
+struct Ended {
+    /// Exit status 0.
+    success: bool,
+    /// User and system time of the child, fork and exit included, in ns.
+    cpu_ns: u64,
+}
+
+/// Reaps a child that has ended.
+fn reap(child: Pid) -> Result<Ended, LoadError> {
+    let mut status = 0;
+    // SAFETY: `rusage` is a plain C struct for which all zeroes is a valid value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are to live locals of the types that wait4 writes.
+    let reaped = unsafe { libc::wait4(child.as_raw(), &raw mut status, 0, &raw mut usage) };
+    if reaped < 0 {
+        let error = std::io::Error::last_os_error();
+        return Err(LoadError::io(format!("reaping process {child}"), error));
+    }
+    let ns = |t: libc::timeval| {
+        t.tv_sec.unsigned_abs() * 1_000_000_000 + t.tv_usec.unsigned_abs() * 1_000
     };
-    count.fetch_add(1, Ordering::Relaxed);
-    tally.cpu_ns.fetch_add(ended.cpu_ns, Ordering::Relaxed);
-    Ok(())
+    Ok(Ended {
+        success: libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0,
+        cpu_ns: ns(usage.ru_utime) + ns(usage.ru_stime),
+    })
 }
 
 #[cfg(test)]

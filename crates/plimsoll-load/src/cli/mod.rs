@@ -52,7 +52,7 @@ enum Command {
 
 const BURN_EXAMPLES: &str = "Examples:
   plimsoll load burn --threads 4 --duration 10s
-  plimsoll load burn --threads 4 --processes --report-every 1s --json";
+  plimsoll load burn --threads 4 --report-every 1s --json";
 
 const STORM_EXAMPLES: &str = "Examples:
   plimsoll load storm --processes 2000 --cpu-total 1.9s
@@ -67,9 +67,6 @@ struct BurnArgs {
     /// Number of burners, 1 to 1024 [default: one per CPU]
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     threads: Option<usize>,
-    /// Make each burner a process of its own
-    #[arg(long)]
-    processes: bool,
     /// Duration of the run, up to 24h
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, allow_hyphen_values = true)]
     duration: Duration,
@@ -146,7 +143,6 @@ pub fn run(args: Args) -> Result<ExitCode, LoadError> {
 fn burn(args: &BurnArgs, json: bool, stop: &Stop) -> Result<(), LoadError> {
     let config = BurnConfig {
         burners: args.threads.unwrap_or(available_cpus().min(THREADS_MAX)),
-        processes: args.processes,
         duration: args.duration,
         report_every: args.report_every,
     };

@@ -81,7 +81,7 @@ fn tree_cap_across_a_storm_of_short_processes() {
 #[test]
 fn cap_per_task() {
     let rig = rig();
-    let script = r#""$0" load burn --threads 2 --processes --duration 80000s &
+    let script = r#""$0" load storm --processes 2 --parallel 2 --cpu-each 60s &
         exec "$0" load burn --threads 2 --duration 80000s"#;
     let knobs = "--cap 20% --per-task";
     let work = rig.batch("work", knobs, &["sh", "-c", script, &binary_word()]);

@@ -80,7 +80,7 @@ fn cap_per_task() {
     let host = Host::new();
     let group = host.normal("each");
     let script = r#""$0" load burn --threads 2 --duration 80000s & sleep 1
-        exec "$0" load burn --threads 2 --processes --duration 80000s"#;
+        exec "$0" load storm --processes 2 --parallel 2 --cpu-each 60s"#;
     let words = "run --name each --cap 25% --per-task -- sh -c";
     let binary = binary();
     let words = words.split(' ').chain([script, binary.to_str().unwrap()]);

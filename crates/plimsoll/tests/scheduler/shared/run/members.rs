@@ -14,13 +14,14 @@ use crate::shared::with_command;
 fn threads_and_forked_and_executed_children_are_scheduled() {
     let rig = with_command();
     let script = r#""$0" load burn --threads 2 --duration 80000s &
-        "$0" load burn --threads 2 --processes --duration 80000s &
+        "$0" load storm --processes 2 --parallel 2 --cpu-each 60s &
         sh -c 'exec sleep 100000' & wait"#;
     let work = rig.batch("family", "", &["sh", "-c", script, &binary_word()]);
     let group = rig.host.batch("family");
-    // The shell, two loads with two burners each, and the sleeper.
+    // The shell, a load with two burners, one with two threads that fork and their two children,
+    // and the sleeper.
     wait_until("all are there", || {
-        tasks_below(&group).len() >= 8 && burners(&group).len() == 2
+        tasks_below(&group).len() >= 10 && burners(&group).len() == 2
     });
     // Two burning threads, and two burning processes.
     rig.wait_until_runnable(&group, 4);
