@@ -1,6 +1,6 @@
-//! Ending a workload early, by call or by signal.
+//! Ending a workload early, by a signal.
 
-use std::io::Write as _;
+use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -12,12 +12,6 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::error::LoadError;
 
-/// Value of [`Stop::set`]; no signal has this number.
-const BY_CALL: usize = usize::MAX;
-/// Interval at which waits check the flag if no socket could be opened to wake
-/// them.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-
 /// A flag that ends workloads early. Clones share the flag; once set it stays
 /// set.
 ///
@@ -26,74 +20,52 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// in which a task wakes up.
 #[derive(Debug, Clone)]
 pub struct Stop {
-    reason: Arc<AtomicUsize>,
+    /// Number of the last signal; 0 before one comes.
+    signal: Arc<AtomicUsize>,
     /// Socket pair that becomes readable when the flag is set and stays so, to
-    /// wake all waiters. `None` if the process has no free file descriptor.
-    wakeup: Option<Arc<(UnixStream, UnixStream)>>,
-}
-
-impl Default for Stop {
-    fn default() -> Self {
-        let wakeup = UnixStream::pair().and_then(|(receiver, sender)| {
-            sender.set_nonblocking(true)?;
-            Ok(Arc::new((receiver, sender)))
-        });
-        Self {
-            reason: Arc::default(),
-            wakeup: wakeup.ok(),
-        }
-    }
+    /// wake all waiters.
+    wakeup: Arc<(UnixStream, UnixStream)>,
 }
 
 impl Stop {
-    /// A flag that only [`Stop::set`] sets.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// A flag that SIGINT and SIGTERM set as well, from now on and for the
-    /// lifetime of the process.
+    /// A flag that SIGINT and SIGTERM set, from now on and for the lifetime of
+    /// the process.
     ///
     /// # Errors
-    /// If the signal handlers can't be installed.
+    /// If the signal handlers can't be installed, or no socket can be opened.
     pub fn on_signals() -> Result<Self, LoadError> {
-        let stop = Self::new();
+        let stop = Self::unset().map_err(|e| LoadError::io("opening a pair of sockets", e))?;
         for signal in [SIGINT, SIGTERM] {
             let value = signal.unsigned_abs() as usize;
             let failed = |e| LoadError::io(format!("installing the handler of signal {signal}"), e);
-            signal_hook::flag::register_usize(signal, Arc::clone(&stop.reason), value)
+            signal_hook::flag::register_usize(signal, Arc::clone(&stop.signal), value)
                 .map_err(failed)?;
-            if let Some(wakeup) = &stop.wakeup {
-                let sender = wakeup.1.try_clone().map_err(failed)?;
-                // Registered after the flag: handlers run in the order of their
-                // registration.
-                signal_hook::low_level::pipe::register(signal, sender).map_err(failed)?;
-            }
+            let sender = stop.wakeup.1.try_clone().map_err(failed)?;
+            // Registered after the flag: handlers run in the order of their
+            // registration.
+            signal_hook::low_level::pipe::register(signal, sender).map_err(failed)?;
         }
         Ok(stop)
     }
 
-    pub fn set(&self) {
-        // An earlier signal is kept, because it determines the exit code.
-        let _ = self
-            .reason
-            .compare_exchange(0, BY_CALL, Ordering::Relaxed, Ordering::Relaxed);
-        if let Some(wakeup) = &self.wakeup {
-            // If the socket is full, all waiters are awake already.
-            let _ = (&wakeup.1).write(&[0]);
-        }
+    fn unset() -> io::Result<Self> {
+        let (receiver, sender) = UnixStream::pair()?;
+        sender.set_nonblocking(true)?;
+        Ok(Self {
+            signal: Arc::default(),
+            wakeup: Arc::new((receiver, sender)),
+        })
     }
 
     #[must_use]
     pub fn is_set(&self) -> bool {
-        self.reason.load(Ordering::Relaxed) != 0
+        self.signal.load(Ordering::Relaxed) != 0
     }
 
-    /// Number of the signal that set the flag, if it was one.
+    /// Number of the signal that set the flag.
     #[must_use]
     pub fn signal(&self) -> Option<u8> {
-        u8::try_from(self.reason.load(Ordering::Relaxed))
+        u8::try_from(self.signal.load(Ordering::Relaxed))
             .ok()
             .filter(|&n| n != 0)
     }
@@ -114,16 +86,26 @@ impl Stop {
 
     /// Sleeps for `at_most`, or until the socket becomes readable.
     fn sleep(&self, at_most: Duration) {
-        let Some(wakeup) = &self.wakeup else {
-            std::thread::sleep(at_most.min(LOOK_EVERY));
-            return;
-        };
         // Rounded up: a waiter that wakes too early would poll again at once.
         let at_most = at_most.saturating_add(Duration::from_micros(999));
         let timeout = PollTimeout::try_from(at_most).unwrap_or(PollTimeout::MAX);
-        let fd = PollFd::new(wakeup.0.as_fd(), PollFlags::POLLIN);
+        let fd = PollFd::new(self.wakeup.0.as_fd(), PollFlags::POLLIN);
         // Another signal may interrupt the sleep; the caller repeats it.
         let _ = poll(&mut [fd], timeout);
+    }
+}
+
+#[cfg(test)]
+impl Stop {
+    /// A flag that only [`Stop::set`] sets: a signal would end the workloads of
+    /// all tests.
+    pub(crate) fn new() -> Self {
+        Self::unset().unwrap()
+    }
+
+    pub(crate) fn set(&self) {
+        self.signal.store(15, Ordering::Relaxed);
+        io::Write::write_all(&mut &self.wakeup.1, &[0]).unwrap();
     }
 }
 
@@ -132,35 +114,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_is_not_a_signal() {
+    fn wait_ends_without_a_signal() {
         let stop = Stop::new();
         assert!(!stop.is_set() && !stop.wait(Duration::ZERO));
-        stop.clone().set();
-        assert!(stop.is_set() && stop.wait(Duration::from_secs(3600)));
         assert_eq!(stop.signal(), None);
     }
 
     #[test]
-    fn call_wakes_all_waiters() {
-        let stop = Stop::new();
+    fn signal_is_stored_and_wakes_all_waiters() {
+        let stop = Stop::on_signals().unwrap();
         let waiting: Vec<_> = (0..3)
             .map(|_| {
                 let stop = stop.clone();
                 std::thread::spawn(move || stop.wait(Duration::from_secs(3600)))
             })
             .collect();
-        stop.set();
+        signal_hook::low_level::raise(SIGTERM).unwrap();
         for thread in waiting {
             assert!(thread.join().unwrap());
         }
-    }
-
-    #[test]
-    fn signal_is_stored() {
-        let stop = Stop::on_signals().unwrap();
-        signal_hook::low_level::raise(SIGTERM).unwrap();
-        assert!(stop.wait(Duration::from_secs(60)));
-        stop.set();
         assert_eq!(stop.signal(), Some(15));
     }
 }
