@@ -9,11 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::{CpuClock, now_ns, work};
 use crate::error::LoadError;
-use crate::limits::{DURATION_MAX, DURATION_MIN, THREADS_MAX};
+use crate::limits::{DURATION_MAX, DURATION_MIN};
+use crate::machine::{one_per_cpu, threads};
 use crate::openloop::spawn;
 use crate::report::Ending;
 use crate::stop::Stop;
-use crate::units::{check_count, check_duration, micros, nanos, ratio, seconds};
+use crate::units::{micros, nanos, ratio, seconds, time_between};
 
 /// Steps of the work chain in one unit, of about 5 cycles each: one unit takes
 /// about 15 µs on an undisturbed CPU at 3 GHz. Part of the definition of
@@ -21,32 +22,36 @@ use crate::units::{check_count, check_duration, micros, nanos, ratio, seconds};
 const ROUNDS_PER_UNIT: u32 = 10_000;
 /// Units between two checks of the CPU clock.
 const UNITS_PER_LOOK: u64 = 16;
-/// Shortest interval of [`BurnConfig::report_every`].
 const REPORT_EVERY_MIN: Duration = Duration::from_millis(10);
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BurnConfig {
-    /// Number of burners, 1 to [`THREADS_MAX`].
-    pub burners: usize,
-    /// Duration of the run, [`DURATION_MIN`] to [`DURATION_MAX`].
-    pub duration: Duration,
-    /// Interval of the figures so far, [`REPORT_EVERY_MIN`] to [`DURATION_MAX`].
-    pub report_every: Option<Duration>,
-}
-
-impl BurnConfig {
-    /// Checks every field.
-    ///
-    /// # Errors
-    /// [`LoadError::Invalid`] names the first field that is out of range.
-    pub fn validate(&self) -> Result<(), LoadError> {
-        check_count("threads", self.burners as u64, THREADS_MAX as u64)?;
-        check_duration("duration", self.duration, (DURATION_MIN, DURATION_MAX))?;
-        match self.report_every {
-            Some(every) => check_duration("report-every", every, (REPORT_EVERY_MIN, DURATION_MAX)),
-            None => Ok(()),
-        }
-    }
+#[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
+pub struct BurnArgs {
+    /// Number of burners, 1 to 1024 [default: one per CPU]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = threads(),
+        allow_hyphen_values = true
+    )]
+    threads: Option<usize>,
+    /// Duration of the run, up to 24h
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "10s",
+        value_parser = time_between(DURATION_MIN, DURATION_MAX),
+        allow_hyphen_values = true
+    )]
+    duration: Duration,
+    /// Also print an object of intermediate figures at this interval, 10ms or
+    /// more
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = time_between(REPORT_EVERY_MIN, DURATION_MAX),
+        allow_hyphen_values = true
+    )]
+    report_every: Option<Duration>,
 }
 
 /// Figures of burners, during a run or at its end.
@@ -79,7 +84,7 @@ pub struct BurnReport {
 /// Running burners. Dropping it ends them.
 #[derive(Debug)]
 struct Burn {
-    config: BurnConfig,
+    config: BurnArgs,
     started: Instant,
     crew: Arc<Crew>,
     threads: Vec<JoinHandle<()>>,
@@ -107,14 +112,13 @@ struct Slot {
 /// figures so far at the interval of the settings.
 ///
 /// # Errors
-/// [`LoadError::Invalid`] for a setting out of range, [`LoadError::Io`] if a thread can't be
-/// started, [`LoadError::ThreadDied`] if one panicked; those of `tell`.
+/// [`LoadError::Io`] if a thread can't be started, [`LoadError::ThreadDied`] if one panicked;
+/// those of `tell`.
 pub fn run(
-    config: &BurnConfig,
+    config: &BurnArgs,
     stop: &Stop,
     mut tell: impl FnMut(BurnReport) -> Result<(), LoadError>,
 ) -> Result<BurnReport, LoadError> {
-    config.validate()?;
     let burn = Burn::start(config)?;
     let every = config.report_every.unwrap_or(Duration::MAX);
     loop {
@@ -130,19 +134,20 @@ pub fn run(
 }
 
 impl Burn {
-    fn start(config: &BurnConfig) -> Result<Self, LoadError> {
+    fn start(config: &BurnArgs) -> Result<Self, LoadError> {
+        let burners = config.threads.unwrap_or_else(one_per_cpu);
         let slots = std::iter::repeat_with(Slot::default);
         let mut burn = Self {
             config: config.clone(),
             started: Instant::now(),
             crew: Arc::new(Crew {
                 stop: AtomicBool::new(false),
-                slots: slots.take(config.burners).collect(),
+                slots: slots.take(burners).collect(),
             }),
-            threads: Vec::with_capacity(config.burners),
+            threads: Vec::with_capacity(burners),
         };
         let end_ns = now_ns().saturating_add(nanos(config.duration));
-        for index in 0..config.burners {
+        for index in 0..burners {
             let crew = Arc::clone(&burn.crew);
             let work = move || crew.slots[index].burn_until(end_ns, &crew.stop);
             burn.threads.push(spawn("load-burner", work)?);
@@ -159,7 +164,7 @@ impl Burn {
             .map(|slot| slot.cpu_ns.load(Ordering::Relaxed))
             .sum();
         BurnReport {
-            burners: self.config.burners,
+            burners: self.crew.slots.len(),
             elapsed_seconds,
             units,
             units_per_second: ratio(units as f64, elapsed_seconds),
@@ -240,9 +245,9 @@ impl Slot {
 mod tests {
     use super::*;
 
-    fn config(duration: Duration) -> BurnConfig {
-        BurnConfig {
-            burners: 2,
+    fn config(duration: Duration) -> BurnArgs {
+        BurnArgs {
+            threads: Some(2),
             duration,
             report_every: Some(Duration::from_millis(10)),
         }

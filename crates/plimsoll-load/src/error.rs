@@ -9,9 +9,9 @@ use std::fmt::Display;
 #[non_exhaustive]
 pub enum LoadError {
     /// Nothing has been started.
-    #[error("{field}: {value} is not allowed: {allowed}")]
+    #[error("{field}: '{value}' is not allowed: {allowed}")]
     Invalid {
-        /// Name of the setting, as on the command line but without the dashes.
+        /// Names of the settings, as on the command line but without the dashes.
         field: &'static str,
         value: String,
         allowed: String,
@@ -27,14 +27,6 @@ pub enum LoadError {
 }
 
 impl LoadError {
-    pub(crate) fn invalid(field: &'static str, value: impl Display, allowed: impl Display) -> Self {
-        Self::Invalid {
-            field,
-            value: format!("'{value}'"),
-            allowed: allowed.to_string(),
-        }
-    }
-
     /// Creates an [`LoadError::Io`] from any error that converts to an I/O
     /// error (also nix's `Errno`).
     pub(crate) fn io(doing: impl Display, source: impl Into<std::io::Error>) -> Self {

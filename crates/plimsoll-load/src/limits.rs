@@ -10,7 +10,7 @@ pub(crate) const RATE_MAX: f64 = 1_000_000.0;
 pub(crate) const RATE_MIN: f64 = 0.001;
 /// Maximum number of requests of one run: rate × (warm-up + duration).
 pub(crate) const REQUESTS_MAX: f64 = 1e9;
-pub(crate) const BURST_SIZE_MAX: u32 = 100_000;
+pub(crate) const BURST_SIZE_MAX: i64 = 100_000;
 pub(crate) const BURST_EVERY_MIN: Duration = Duration::from_millis(1);
 /// Longest run, warm-up and grace included.
 pub(crate) const DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -26,12 +26,13 @@ pub(crate) const DEMAND_MAX: Duration = Duration::from_secs(10);
 pub(crate) const QUEUE_MAX: usize = 65_536;
 pub(crate) const SERIES_INTERVAL_MIN: Duration = Duration::from_millis(1);
 pub(crate) const SERIES_POINTS_MAX: u128 = 10_000;
-pub(crate) const STORM_PROCESSES_MAX: u32 = 1_000_000;
+pub(crate) const STORM_PROCESSES_MAX: i64 = 1_000_000;
 /// Maximum number of processes of a storm that are alive at once.
-pub(crate) const STORM_PARALLEL_MAX: usize = 256;
+pub(crate) const STORM_PARALLEL_MAX: i64 = 256;
+pub(crate) const STORM_CPU_EACH_MIN: Duration = Duration::from_micros(1);
 pub(crate) const STORM_CPU_EACH_MAX: Duration = Duration::from_secs(60);
-pub(crate) const GRAIN_RANGE: (Duration, Duration) =
-    (Duration::from_micros(100), Duration::from_secs(1));
+pub(crate) const GRAIN_MIN: Duration = Duration::from_micros(100);
+pub(crate) const GRAIN_MAX: Duration = Duration::from_secs(1);
 /// CPU time that a thread of a steady load may be behind before the rest is
 /// written off (and reported). Without a bound, a long starvation would be
 /// followed by an equally long burst.

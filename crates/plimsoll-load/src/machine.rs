@@ -1,7 +1,10 @@
 //! CPU affinity of this process and its threads.
 
+use clap::builder::RangedU64ValueParser;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
+
+use crate::limits::THREADS_MAX;
 
 /// The CPUs in the calling thread's affinity mask, lowest first; CPU 0 if it can't be read.
 pub(crate) fn allowed_cpus() -> Vec<usize> {
@@ -17,6 +20,16 @@ pub(crate) fn allowed_cpus() -> Vec<usize> {
 #[must_use]
 pub fn available_cpus() -> usize {
     allowed_cpus().len().max(1)
+}
+
+/// A parser of numbers of threads.
+pub(crate) fn threads() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..=THREADS_MAX as u64)
+}
+
+/// Number of threads of a workload by default.
+pub(crate) fn one_per_cpu() -> usize {
+    available_cpus().min(THREADS_MAX)
 }
 
 pub(crate) fn pin_to(cpu: usize) -> nix::Result<()> {

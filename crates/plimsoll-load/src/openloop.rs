@@ -8,10 +8,10 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use crate::clock::{now_ns, precise_timers, sleep_until};
-use crate::config::ServiceConfig;
 use crate::error::LoadError;
 use crate::limits::LATENCY_MAX_NS;
 use crate::measure::{Measure, Request, Timing};
+use crate::requests::Requests;
 use crate::units::nanos;
 
 /// Time between the start of the threads and the start of the run, so that all
@@ -23,38 +23,47 @@ const SLEEP_MAX_NS: u64 = 50_000_000;
 /// Delay of the generator in submitting the measured requests.
 pub(crate) type Lag = Histogram<u64>;
 
-/// Creates the measurement of a run under `config` that begins [`LEAD_TIME`]
+/// Creates the measurement of a run that begins [`LEAD_TIME`]
 /// from now, with one lane for each of `recorders` threads and a last one for
 /// the generator.
 pub(crate) fn new_measure(
-    config: &ServiceConfig,
+    requests: &Requests,
+    series_interval: Option<Duration>,
     recorders: usize,
 ) -> Result<Arc<Measure>, LoadError> {
-    let warmup_ns = nanos(config.warmup);
     let timing = Timing::new(
         now_ns() + nanos(LEAD_TIME),
-        warmup_ns,
-        warmup_ns + nanos(config.duration),
-        nanos(config.deadline),
+        nanos(requests.warmup),
+        requests.end_ns(),
+        nanos(requests.deadline),
     );
-    let interval_ns = config.series_interval.map(nanos);
-    Measure::new(timing, interval_ns, recorders + 1).map(Arc::new)
+    Measure::new(timing, series_interval.map(nanos), recorders + 1).map(Arc::new)
 }
 
 /// Starts the generator's thread. `submit` returns a request if the service
 /// accepts no more, now or later.
 pub(crate) fn spawn_generator(
-    config: &ServiceConfig,
+    requests: &Requests,
     measure: &Arc<Measure>,
     lane: usize,
     submit: impl Fn(Request) -> Result<(), Request> + Send + 'static,
 ) -> Result<JoinHandle<Lag>, LoadError> {
-    let requests = config.requests();
+    let requests = all(requests);
     let lag = Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3)
         .map_err(|e| LoadError::io("allocating a histogram", std::io::Error::other(e)))?;
     let measure = Arc::clone(measure);
     spawn("load-generator", move || {
         generate(requests, &measure, lane, submit, lag)
+    })
+}
+
+/// The requests of a run in order of arrival, without an end.
+fn all(requests: &Requests) -> impl Iterator<Item = Request> + use<> {
+    let all = (0..).zip(requests.schedule());
+    all.map(|(id, (intended_ns, demand_ns))| Request {
+        id,
+        intended_ns,
+        demand_ns,
     })
 }
 
@@ -128,22 +137,19 @@ mod tests {
 
     use crate::arrivals::Arrivals;
 
-    fn config() -> ServiceConfig {
-        ServiceConfig {
-            arrivals: Arrivals::Bursts {
-                size: 1,
-                every: Duration::from_millis(1),
-            },
+    fn requests() -> Requests {
+        Requests {
+            arrivals: Arrivals::in_bursts(1, Duration::from_millis(1)),
             duration: Duration::from_millis(100),
             warmup: Duration::ZERO,
-            ..ServiceConfig::default()
+            ..Requests::default()
         }
     }
 
     /// Runs a service that accepts a number of requests and then refuses.
     fn run(accepted: usize) -> (Vec<Request>, Arc<Measure>, Lag) {
         let taken = Arc::new(Mutex::new(Vec::new()));
-        let measure = new_measure(&config(), 0).unwrap();
+        let measure = new_measure(&requests(), None, 0).unwrap();
         let shared = Arc::clone(&taken);
         let submit = move |request| {
             let mut taken = shared.lock().unwrap();
@@ -153,7 +159,7 @@ mod tests {
             taken.push(request);
             Ok(())
         };
-        let generator = spawn_generator(&config(), &measure, 0, submit).unwrap();
+        let generator = spawn_generator(&requests(), &measure, 0, submit).unwrap();
         let lag = generator.join().unwrap();
         let taken = taken.lock().unwrap().clone();
         (taken, measure, lag)

@@ -13,38 +13,73 @@ use serde::Serialize;
 
 use crate::clock::{CpuClock, burn_from};
 use crate::error::LoadError;
-use crate::limits::{STORM_CPU_EACH_MAX, STORM_PARALLEL_MAX, STORM_PROCESSES_MAX};
+use crate::limits::{
+    STORM_CPU_EACH_MAX, STORM_CPU_EACH_MIN, STORM_PARALLEL_MAX, STORM_PROCESSES_MAX,
+};
 use crate::report::Ending;
 use crate::stop::Stop;
-use crate::units::{check_count, check_duration, nanos, ratio, seconds};
+use crate::units::{duration, nanos, ratio, seconds, show, time_between};
 
 /// Interval at which a storm checks whether it was stopped.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StormConfig {
-    /// Total number of processes, 1 to [`STORM_PROCESSES_MAX`].
-    pub processes: u32,
-    /// CPU time that each burns by its own process clock, 1 µs to [`STORM_CPU_EACH_MAX`].
-    pub cpu_each: Duration,
-    /// Processes alive at once, 1 to [`STORM_PARALLEL_MAX`].
-    pub parallel: usize,
+#[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
+#[command(group = clap::ArgGroup::new("cpu").required(true))]
+pub struct StormArgs {
+    /// Number of processes, 1 to 1000000
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 2_000,
+        value_parser = clap::value_parser!(u32).range(1..=STORM_PROCESSES_MAX),
+        allow_hyphen_values = true
+    )]
+    processes: u32,
+    /// CPU time of all processes together
+    #[arg(long, value_name = "TIME", group = "cpu", value_parser = duration, allow_hyphen_values = true)]
+    cpu_total: Option<Duration>,
+    /// CPU time of each process, by its own clock, 1us to 60s
+    #[arg(
+        long,
+        value_name = "TIME",
+        group = "cpu",
+        value_parser = time_between(STORM_CPU_EACH_MIN, STORM_CPU_EACH_MAX),
+        allow_hyphen_values = true
+    )]
+    cpu_each: Option<Duration>,
+    /// Processes alive at once, 1 to 256
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=STORM_PARALLEL_MAX),
+        allow_hyphen_values = true
+    )]
+    parallel: u16,
 }
 
-impl StormConfig {
-    /// Checks every field.
+impl StormArgs {
+    /// CPU time of each process.
     ///
     /// # Errors
-    /// [`LoadError::Invalid`] names the first field that is out of range.
-    pub fn validate(&self) -> Result<(), LoadError> {
-        check_count(
-            "processes",
-            self.processes.into(),
-            STORM_PROCESSES_MAX.into(),
-        )?;
-        check_count("parallel", self.parallel as u64, STORM_PARALLEL_MAX as u64)?;
-        let range = (Duration::from_micros(1), STORM_CPU_EACH_MAX);
-        check_duration("cpu-each", self.cpu_each, range)
+    /// [`LoadError::Invalid`] for a share of the total out of range.
+    fn cpu_each(&self) -> Result<Duration, LoadError> {
+        let each = match (self.cpu_each, self.cpu_total) {
+            (Some(each), _) => each,
+            (None, total) => total.unwrap_or_default() / self.processes,
+        };
+        if (STORM_CPU_EACH_MIN..=STORM_CPU_EACH_MAX).contains(&each) {
+            return Ok(each);
+        }
+        Err(LoadError::Invalid {
+            field: "cpu-total / processes",
+            value: show(each),
+            allowed: format!(
+                "a time from {} to {}",
+                show(STORM_CPU_EACH_MIN),
+                show(STORM_CPU_EACH_MAX)
+            ),
+        })
     }
 }
 
@@ -55,7 +90,7 @@ pub struct StormReport {
     /// Processes that were killed or stopped before their end.
     pub failed: u32,
     /// Processes alive at once.
-    pub parallel: usize,
+    pub parallel: u16,
     /// Time from the first fork to the last exit.
     pub elapsed_seconds: f64,
     /// Processes ÷ elapsed time.
@@ -90,12 +125,11 @@ struct Tally {
 /// # Errors
 /// [`LoadError::Invalid`] for a setting out of range, [`LoadError::Io`] if the system refuses a
 /// process.
-pub fn run(config: &StormConfig, stop: &Stop) -> Result<StormReport, LoadError> {
-    config.validate()?;
-
+pub fn run(config: &StormArgs, stop: &Stop) -> Result<StormReport, LoadError> {
+    let cpu_each = config.cpu_each()?;
     let tally = Tally::default();
     let started = Instant::now();
-    run_lanes(config, stop, &tally)?;
+    run_lanes(config, nanos(cpu_each), stop, &tally)?;
     let elapsed_seconds = started.elapsed().as_secs_f64();
 
     let load = |count: &AtomicU32| count.load(Ordering::Relaxed);
@@ -108,7 +142,7 @@ pub fn run(config: &StormConfig, stop: &Stop) -> Result<StormReport, LoadError> 
         parallel: config.parallel,
         elapsed_seconds,
         processes_per_second: ratio(f64::from(done + failed), elapsed_seconds),
-        cpu_asked_seconds: config.cpu_each.as_secs_f64() * f64::from(done + failed),
+        cpu_asked_seconds: cpu_each.as_secs_f64() * f64::from(done + failed),
         cpu_seconds,
         cpu_fork_seconds,
         cpus_used: ratio(cpu_seconds + cpu_fork_seconds, elapsed_seconds),
@@ -123,9 +157,14 @@ pub fn run(config: &StormConfig, stop: &Stop) -> Result<StormReport, LoadError> 
 /// Runs the forking threads until they have started all processes. When `stop`
 /// is set, or one fails, they start no more, and the living processes are
 /// killed.
-fn run_lanes(config: &StormConfig, stop: &Stop, tally: &Tally) -> Result<(), LoadError> {
+fn run_lanes(
+    config: &StormArgs,
+    demand_ns: u64,
+    stop: &Stop,
+    tally: &Tally,
+) -> Result<(), LoadError> {
     let lanes: Vec<Lane> = std::iter::repeat_with(Lane::default)
-        .take(config.parallel)
+        .take(config.parallel.into())
         .collect();
     let waiting = std::thread::current();
     std::thread::scope(|scope| {
@@ -134,7 +173,7 @@ fn run_lanes(config: &StormConfig, stop: &Stop, tally: &Tally) -> Result<(), Loa
             .map(|lane| {
                 let waiting = waiting.clone();
                 scope.spawn(move || {
-                    let outcome = lane.run(config, tally);
+                    let outcome = lane.run(config.processes, demand_ns, tally);
                     waiting.unpark();
                     outcome
                 })
@@ -177,12 +216,11 @@ impl Lane {
     }
 
     /// Forks while there are any processes left to start.
-    fn run(&self, config: &StormConfig, tally: &Tally) -> Result<(), LoadError> {
-        let demand_ns = nanos(config.cpu_each);
+    fn run(&self, processes: u32, demand_ns: u64, tally: &Tally) -> Result<(), LoadError> {
         let mut outcome = Ok(());
         while outcome.is_ok()
             && !tally.is_over.load(Ordering::Relaxed)
-            && tally.started.fetch_add(1, Ordering::Relaxed) < config.processes
+            && tally.started.fetch_add(1, Ordering::Relaxed) < processes
         {
             outcome = self.one_process(demand_ns, tally);
         }
@@ -275,10 +313,11 @@ fn reap(child: Pid) -> Result<Ended, LoadError> {
 mod tests {
     use super::*;
 
-    fn config() -> StormConfig {
-        StormConfig {
+    fn config() -> StormArgs {
+        StormArgs {
             processes: 100,
-            cpu_each: Duration::from_millis(2),
+            cpu_total: None,
+            cpu_each: Some(Duration::from_millis(2)),
             parallel: 4,
         }
     }
@@ -298,14 +337,14 @@ mod tests {
     fn stopped_storm_ends_early_without_leftover_processes() {
         let stop = Stop::new();
         stop.set();
-        let endless = StormConfig {
-            processes: STORM_PROCESSES_MAX,
-            cpu_each: STORM_CPU_EACH_MAX,
-            parallel: 2,
+        let endless = StormArgs {
+            processes: 1_000_000,
+            cpu_each: Some(STORM_CPU_EACH_MAX),
+            ..config()
         };
         let report = run(&endless, &stop).unwrap();
         assert_eq!(report.ending, Ending::Stopped);
         assert_eq!(report.processes, 0);
-        assert!(report.failed <= 2);
+        assert!(report.failed <= 4);
     }
 }

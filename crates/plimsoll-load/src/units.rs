@@ -1,8 +1,6 @@
-//! Conversions and checks of quantities, shared by all settings.
+//! Conversions and parsers of quantities, shared by all settings.
 
 use std::time::Duration;
-
-use crate::error::LoadError;
 
 /// Nanoseconds of `duration`, saturating (584 years).
 pub fn nanos(duration: Duration) -> u64 {
@@ -27,40 +25,40 @@ pub(crate) fn show(duration: Duration) -> String {
     humantime::format_duration(duration).to_string()
 }
 
-/// Refuses a duration outside of `min ..= max`.
-pub(crate) fn check_duration(
-    field: &'static str,
-    value: Duration,
-    (min, max): (Duration, Duration),
-) -> Result<(), LoadError> {
-    if value >= min && value <= max {
-        return Ok(());
-    }
-    let allowed = format!("a duration from {} to {}", show(min), show(max));
-    Err(LoadError::invalid(field, show(value), allowed))
+/// Parses a duration with its unit.
+///
+/// # Errors
+/// Says what is wrong with `text`, and what is allowed.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|e| {
+        format!("{e}; allowed is a number with a unit, such as 500us, 2ms, 1.5s or 1m")
+    })
 }
 
-/// Refuses an integer outside of `1 ..= max`.
-pub(crate) fn check_count(field: &'static str, value: u64, max: u64) -> Result<(), LoadError> {
-    if (1..=max).contains(&value) {
-        return Ok(());
+/// A parser of durations from `min` to `max`.
+pub(crate) fn time_between(
+    min: Duration,
+    max: Duration,
+) -> impl Fn(&str) -> Result<Duration, String> + Clone {
+    move |text| {
+        let time = duration(text)?;
+        if (min..=max).contains(&time) {
+            return Ok(time);
+        }
+        Err(format!(
+            "allowed is a time from {} to {}",
+            show(min),
+            show(max)
+        ))
     }
-    let allowed = format!("a whole number from 1 to {max}");
-    Err(LoadError::invalid(field, value, allowed))
 }
 
-/// Refuses a number outside of `min ..= max`, NaN included.
-pub(crate) fn check_number(
-    field: &'static str,
-    value: f64,
-    (min, max): (f64, f64),
-    unit: &str,
-) -> Result<(), LoadError> {
-    if value >= min && value <= max {
-        return Ok(());
+/// A parser of numbers from `min` to `max`, without NaN.
+pub(crate) fn number_between(min: f64, max: f64) -> impl Fn(&str) -> Result<f64, String> + Clone {
+    move |text| {
+        let number = text.parse().ok().filter(|n| (min..=max).contains(n));
+        number.ok_or_else(|| format!("allowed is a number from {min} to {max}"))
     }
-    let allowed = format!("a number from {min} to {max}{unit}");
-    Err(LoadError::invalid(field, value, allowed))
 }
 
 #[cfg(test)]
@@ -68,29 +66,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nan_and_out_of_range_are_refused_with_field_value_and_range() {
-        for bad in [f64::NAN, -1.0, 0.0, f64::INFINITY] {
-            let text = check_number("rate", bad, (0.5, 2.0), " per second")
-                .unwrap_err()
-                .to_string();
-            assert!(text.starts_with("rate: '"), "{text}");
-            assert!(
-                text.ends_with("a number from 0.5 to 2 per second"),
-                "{text}"
-            );
-            assert!(!text.contains('\n'));
+    fn numbers_out_of_range_and_nan_are_refused_with_the_range() {
+        let rate = number_between(0.5, 2.0);
+        for bad in ["NaN", "-1", "0", "inf", "x", ""] {
+            let text = rate(bad).unwrap_err();
+            assert_eq!(text, "allowed is a number from 0.5 to 2", "{bad}");
         }
-        assert!(check_number("rate", 2.0, (0.5, 2.0), "").is_ok());
+        assert_eq!((rate("0.5"), rate("2")), (Ok(0.5), Ok(2.0)));
     }
 
     #[test]
-    fn durations_and_counts_are_checked_at_both_bounds() {
-        let range = (Duration::from_millis(1), Duration::from_secs(1));
-        assert!(check_duration("d", Duration::ZERO, range).is_err());
-        assert!(check_duration("d", Duration::from_secs(2), range).is_err());
-        assert!(check_duration("d", range.0, range).is_ok());
-        assert!(check_count("n", 0, 5).is_err());
-        assert!(check_count("n", 6, 5).is_err());
-        assert!(check_count("n", 5, 5).is_ok());
+    fn durations_are_checked_at_both_bounds() {
+        let time = time_between(Duration::from_millis(1), Duration::from_secs(1));
+        for bad in ["0s", "999us", "2s"] {
+            let text = time(bad).unwrap_err();
+            assert_eq!(text, "allowed is a time from 1ms to 1s", "{bad}");
+        }
+        assert!(time("1parsec").unwrap_err().contains("such as 500us"));
+        assert_eq!(time("1ms"), Ok(Duration::from_millis(1)));
+        assert_eq!(time("1s"), Ok(Duration::from_secs(1)));
     }
 }

@@ -123,7 +123,10 @@ const GONE: [(&str, &str); 17] = [
     ("load request", OF_LAB),
     ("load hold", OF_LAB),
     ("load wait", OF_LAB),
-    ("load service --trace", "--arrivals has the patterns"),
+    (
+        "load service --trace",
+        "--rate and --burst-size have the patterns",
+    ),
     (
         "load service --series",
         "--series-interval adds it to the JSON",
@@ -228,7 +231,7 @@ mod tests {
             ("load --json need 1ms", "`load need` is gone: `make lab`"),
             (
                 "load service --rate 3 --trace f",
-                "`load service --trace` is gone: --arrivals",
+                "`load service --trace` is gone: --rate",
             ),
             (
                 "run --class batch --mode all -- true",

@@ -16,9 +16,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use clap::Subcommand;
-use plimsoll_load::Demand;
-use plimsoll_load::cli::duration;
 use plimsoll_load::clock::{now_ns, sleep_until};
+use plimsoll_load::{Requests, duration};
 use serde::Serialize;
 
 use crate::error::{LabError, Result};
@@ -88,29 +87,6 @@ pub enum Load {
         #[arg(long, value_parser = duration)]
         duration: Duration,
     },
-}
-
-/// The requests of a run.
-#[derive(Debug, clap::Args)]
-pub struct Requests {
-    /// Mean requests per second
-    #[arg(long)]
-    rate: f64,
-    /// Distribution of the CPU time of a request, as for `plimsoll load service`
-    #[arg(long, default_value = "const:300us")]
-    service: Demand,
-    /// Measured time
-    #[arg(long, value_parser = duration)]
-    duration: Duration,
-    /// Time before it, in which requests are sent but not measured
-    #[arg(long, default_value = "500ms", value_parser = duration)]
-    warmup: Duration,
-    /// Requests answered later than this count as failures
-    #[arg(long, default_value = "50ms", value_parser = duration)]
-    deadline: Duration,
-    /// Seed of arrivals and demands
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
 }
 
 impl Load {

@@ -9,10 +9,10 @@ use std::thread;
 use std::time::Duration;
 
 use plimsoll_load::clock::{now_ns, precise_timers};
-use plimsoll_load::{Arrivals, Latency, nanos};
+use plimsoll_load::{Latency, Requests, nanos};
 use serde::Serialize;
 
-use super::{Requests, failed, figures, wait_until};
+use super::{failed, figures, wait_until};
 use crate::error::{LabError, Result};
 
 /// Time for the threads to start before the run does.
@@ -102,16 +102,9 @@ impl Ledger {
         requests: &Requests,
         mut send: impl FnMut(u64, u64) -> io::Result<()>,
     ) -> Result<Report> {
-        let arrivals = Arrivals::Poisson {
-            rate: requests.rate,
-        };
-        let refused = |e: plimsoll_load::LoadError| LabError::Load(e.to_string());
-        arrivals.validate().map_err(refused)?;
-        let demands = requests.service.draws(requests.seed);
-        let end_ns = self.warmup_ns + nanos(requests.duration);
+        let end_ns = requests.end_ns();
         precise_timers();
-        let schedule = arrivals.times(requests.seed).zip(demands);
-        for (number, (due_ns, demand_ns)) in (0..).zip(schedule) {
+        for (number, (due_ns, demand_ns)) in (0..).zip(requests.schedule()) {
             if due_ns >= end_ns {
                 break;
             }
@@ -151,11 +144,17 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
+    use plimsoll_load::Arrivals;
+
     use super::*;
 
     fn requests() -> Requests {
         Requests {
-            rate: 2_000.0,
+            arrivals: Arrivals {
+                rate: 2_000.0,
+                burst_size: None,
+                burst_every: None,
+            },
             service: "exp:1ms".parse().unwrap(),
             duration: Duration::from_millis(40),
             warmup: Duration::from_millis(20),
@@ -175,10 +174,10 @@ mod tests {
             Ok(())
         });
         let report = report.unwrap();
-        let schedule = Arrivals::Poisson { rate: 2_000.0 }.times(1);
-        let due: Vec<u64> = schedule.take_while(|ns| *ns < 60_000_000).collect();
-        let measured = due.iter().filter(|ns| **ns >= 20_000_000).count();
-        let demands = requests().service.draws(1).take(due.len());
+        let schedule = requests().schedule();
+        let due: Vec<_> = schedule.take_while(|(ns, _)| *ns < 60_000_000).collect();
+        let measured = due.iter().filter(|(ns, _)| *ns >= 20_000_000).count();
+        let demands = due.iter().map(|(_, demand_ns)| *demand_ns);
         assert_eq!(sent, (0..).zip(demands).collect::<Vec<_>>());
         assert_eq!((report.requests, report.failures), (measured, 0));
     }

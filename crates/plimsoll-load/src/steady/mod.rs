@@ -10,38 +10,43 @@ use serde::Serialize;
 
 use crate::clock::{CpuClock, burn_from, now_ns, precise_timers, sleep_until};
 use crate::error::LoadError;
-use crate::limits::{DURATION_MAX, DURATION_MIN, GRAIN_RANGE};
+use crate::limits::{DURATION_MAX, DURATION_MIN, GRAIN_MAX, GRAIN_MIN};
 use crate::machine::{allowed_cpus, pin_to};
 use crate::openloop::spawn;
 use crate::report::Ending;
 use crate::stop::Stop;
-use crate::units::{check_duration, check_number, micros, nanos, ratio, seconds};
+use crate::units::{micros, nanos, number_between, ratio, seconds, time_between};
 
 use pace::Pace;
 
-/// Range of the load, in percent of the machine.
-const PERCENT_RANGE: (f64, f64) = (0.0, 100.0);
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct SteadyConfig {
-    /// Load, in percent of all CPUs that the affinity mask allows, 0 to 100.
-    pub percent: f64,
-    /// Period in which a thread runs its share once, see [`GRAIN_RANGE`].
-    pub grain: Duration,
-    /// Duration of the run, [`DURATION_MIN`] to [`DURATION_MAX`].
-    pub duration: Duration,
-}
-
-impl SteadyConfig {
-    /// Checks every field.
-    ///
-    /// # Errors
-    /// [`LoadError::Invalid`] names the first field that is out of range.
-    pub fn validate(&self) -> Result<(), LoadError> {
-        check_number("percent", self.percent, PERCENT_RANGE, " percent")?;
-        check_duration("grain", self.grain, GRAIN_RANGE)?;
-        check_duration("duration", self.duration, (DURATION_MIN, DURATION_MAX))
-    }
+#[derive(Debug, Clone, PartialEq, clap::Args)]
+pub struct SteadyArgs {
+    /// Load in percent of all CPUs in the affinity mask, 0 to 100
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        value_parser = number_between(0.0, 100.0),
+        allow_hyphen_values = true
+    )]
+    percent: f64,
+    /// Period in which each CPU is busy for its share, 100us to 1s
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "2ms",
+        value_parser = time_between(GRAIN_MIN, GRAIN_MAX),
+        allow_hyphen_values = true
+    )]
+    grain: Duration,
+    /// Duration of the run, up to 24h
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "10s",
+        value_parser = time_between(DURATION_MIN, DURATION_MAX),
+        allow_hyphen_values = true
+    )]
+    duration: Duration,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -63,7 +68,7 @@ pub struct SteadyReport {
 
 #[derive(Debug)]
 struct Shared {
-    config: SteadyConfig,
+    config: SteadyArgs,
     cpus: usize,
     origin_ns: u64,
     stop: AtomicBool,
@@ -76,10 +81,8 @@ struct Shared {
 /// each CPU.
 ///
 /// # Errors
-/// [`LoadError::Invalid`] for a setting out of range, [`LoadError::Io`] if a thread can't be
-/// started, [`LoadError::ThreadDied`] if one panicked.
-pub fn run(config: &SteadyConfig, stop: &Stop) -> Result<SteadyReport, LoadError> {
-    config.validate()?;
+/// [`LoadError::Io`] if a thread can't be started, [`LoadError::ThreadDied`] if one panicked.
+pub fn run(config: &SteadyArgs, stop: &Stop) -> Result<SteadyReport, LoadError> {
     let cpus = allowed_cpus();
     let shared = Arc::new(Shared {
         config: config.clone(),
@@ -167,8 +170,8 @@ mod tests {
     use super::*;
 
     /// 40 % for 10 s in grains of 2 ms.
-    pub(super) fn config() -> SteadyConfig {
-        SteadyConfig {
+    pub(super) fn config() -> SteadyArgs {
+        SteadyArgs {
             percent: 40.0,
             grain: Duration::from_millis(2),
             duration: Duration::from_secs(10),
@@ -177,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_stopped_load_reports_the_time_until_then() {
-        let long = SteadyConfig {
+        let long = SteadyArgs {
             duration: Duration::from_secs(3_600),
             ..config()
         };

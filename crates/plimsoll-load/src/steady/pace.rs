@@ -3,7 +3,7 @@
 use crate::limits::STEADY_DEBT_MAX;
 use crate::units::nanos;
 
-use super::SteadyConfig;
+use super::SteadyArgs;
 
 /// Pace of one thread. In each grain it runs until it has used the CPU time
 /// that is due at the grain's end, then sleeps until that end.
@@ -33,9 +33,8 @@ pub struct NextStep {
 }
 
 impl Pace {
-    /// Pace of thread `index` of `count`, counted from 0. The settings must be
-    /// [valid](SteadyConfig::validate).
-    pub(super) fn new(config: &SteadyConfig, index: u64, count: u64) -> Self {
+    /// Pace of thread `index` of `count`, counted from 0.
+    pub(super) fn new(config: &SteadyArgs, index: u64, count: u64) -> Self {
         let grain_ns = nanos(config.grain);
         Self {
             share: config.percent / 100.0,
@@ -114,7 +113,7 @@ mod tests {
 
     #[test]
     fn time_due_for_too_long_is_written_off() {
-        let full = SteadyConfig {
+        let full = SteadyArgs {
             percent: 100.0,
             duration: Duration::from_secs(60),
             ..config()

@@ -93,7 +93,7 @@ fn a_cap_inside_a_quota_keeps_both() {
 #[test]
 fn bursts_are_counted_where_they_are_allowed() {
     let host = Host::new();
-    let load = "service --workers 1 --arrivals bursty --burst-size 1 --burst-every 330ms \
+    let load = "service --workers 1 --burst-size 1 --burst-every 330ms \
                 --service const:9ms --duration 80000s";
     let counts = |name: &str| {
         let quota = host.show(name)["statistics"]["quota"].clone();

@@ -40,7 +40,7 @@ fn throttling_of_a_bursty_load(host: &Host, knobs: &str, bounds: [[f64; 2]; 2]) 
     let finished = host
         .start_load(
             &format!("--stats --json {knobs}"),
-            "service --workers 1 --arrivals bursty --burst-size 6 --burst-every 330ms \
+            "service --workers 1 --burst-size 6 --burst-every 330ms \
              --service const:10ms --warmup 0s --duration 4s --json",
         )
         .finish()
@@ -67,7 +67,7 @@ fn burst_within_the_average() {
 fn p99_of_bursty_requests(host: &Host, knobs: &str) -> f64 {
     // On average 0.3 CPUs; a burst takes 36 ms of CPU time, more than a period's quota of 24 ms
     // and less than quota and burst. Two boundaries of periods lie between any two bursts.
-    let load = "service --workers 2 --arrivals bursty --burst-size 36 --burst-every 120ms \
+    let load = "service --workers 2 --burst-size 36 --burst-every 120ms \
                 --service const:1ms --warmup 500ms --duration 2s --json";
     let finished = host.start_load(knobs, load).finish().good();
     finished.json()["latency"]["p99_us"].as_f64().unwrap()

@@ -2,25 +2,19 @@
 //!
 //! A binary takes [`Args`] into its own command line and calls [`run`].
 
-mod arrivals;
-mod output;
-mod service;
-
+use std::io::Write as _;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Subcommand;
+use serde::Serialize;
 
-use crate::burn::{self, BurnConfig};
+use crate::burn::{self, BurnArgs};
 use crate::error::LoadError;
-use crate::limits::THREADS_MAX;
-use crate::machine::available_cpus;
-use crate::report::Ending;
-use crate::steady::{self, SteadyConfig};
+use crate::report::{Document, Ending};
+use crate::service::{self, ServiceArgs};
+use crate::steady::{self, SteadyArgs};
 use crate::stop::Stop;
-use crate::storm::{self, StormConfig};
-use output::print;
-use service::ServiceArgs;
+use crate::storm::{self, StormArgs};
 
 /// Measurable workloads.
 #[derive(Debug, clap::Args)]
@@ -37,7 +31,7 @@ pub struct Args {
 enum Command {
     /// Serve requests whose arrivals do not depend on the service; report their
     /// latency
-    #[command(after_help = service::EXAMPLES)]
+    #[command(after_help = SERVICE_EXAMPLES)]
     Service(ServiceArgs),
     /// Burn CPU time and count the work done
     #[command(after_help = BURN_EXAMPLES)]
@@ -50,6 +44,16 @@ enum Command {
     Steady(SteadyArgs),
 }
 
+const SERVICE_EXAMPLES: &str = "\
+Latency counts from the time at which a request was to arrive, never from when the generator or a
+worker woke up. Requests over the deadline and unfinished ones are failures, and their times are
+in the percentiles.
+
+Examples:
+  plimsoll load service --rate 300 --service const:300us --duration 10s
+  plimsoll load service --rate 500 --service exp:1ms --series-interval 100ms --json
+  plimsoll load service --burst-size 40 --burst-every 1s --json";
+
 const BURN_EXAMPLES: &str = "Examples:
   plimsoll load burn --threads 4 --duration 10s
   plimsoll load burn --threads 4 --report-every 1s --json";
@@ -61,59 +65,6 @@ const STORM_EXAMPLES: &str = "Examples:
 const STEADY_EXAMPLES: &str = "Examples:
   plimsoll load steady --percent 40 --duration 10s
   plimsoll load steady --percent 18 --grain 10ms --json";
-
-#[derive(Debug, clap::Args)]
-struct BurnArgs {
-    /// Number of burners, 1 to 1024 [default: one per CPU]
-    #[arg(long, value_name = "N", allow_hyphen_values = true)]
-    threads: Option<usize>,
-    /// Duration of the run, up to 24h
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, allow_hyphen_values = true)]
-    duration: Duration,
-    /// Also print an object of intermediate figures at this interval
-    #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
-    report_every: Option<Duration>,
-}
-
-#[derive(Debug, clap::Args)]
-#[command(group = clap::ArgGroup::new("cpu").required(true))]
-struct StormArgs {
-    /// Number of processes, 1 to 1000000
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 2_000,
-        allow_hyphen_values = true
-    )]
-    processes: u32,
-    /// CPU time of all processes together
-    #[arg(long, value_name = "TIME", group = "cpu", value_parser = duration, allow_hyphen_values = true)]
-    cpu_total: Option<Duration>,
-    /// CPU time of each process, 1us to 60s
-    #[arg(long, value_name = "TIME", group = "cpu", value_parser = duration, allow_hyphen_values = true)]
-    cpu_each: Option<Duration>,
-    /// Processes alive at once, 1 to 256
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 1,
-        allow_hyphen_values = true
-    )]
-    parallel: usize,
-}
-
-#[derive(Debug, clap::Args)]
-struct SteadyArgs {
-    /// Load in percent of all CPUs in the affinity mask, 0 to 100
-    #[arg(long, value_name = "PERCENT", allow_hyphen_values = true)]
-    percent: f64,
-    /// Period in which each CPU is busy for its share, 100us to 1s
-    #[arg(long, value_name = "TIME", default_value = "2ms", value_parser = duration, allow_hyphen_values = true)]
-    grain: Duration,
-    /// Duration of the run, up to 24h
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, allow_hyphen_values = true)]
-    duration: Duration,
-}
 
 /// Runs a command until its end, SIGINT or SIGTERM, and prints its report.
 ///
@@ -128,10 +79,17 @@ pub fn run(args: Args) -> Result<ExitCode, LoadError> {
     let json = args.json;
     let mut good = true;
     match args.command {
-        Command::Service(args) => service::run(&args, json, &stop)?,
-        Command::Burn(args) => burn(&args, json, &stop)?,
-        Command::Storm(args) => good = storm(&args, json, &stop)?,
-        Command::Steady(args) => steady(&args, json, &stop)?,
+        Command::Service(args) => print(json, "service", service::run(&args, &stop)?)?,
+        Command::Burn(args) => {
+            let tell = |so_far| print(json, "burn-progress", so_far);
+            print(json, "burn", burn::run(&args, &stop, tell)?)?;
+        }
+        Command::Storm(args) => {
+            let report = storm::run(&args, &stop)?;
+            good = report.failed == 0 || report.ending == Ending::Stopped;
+            print(json, "storm", report)?;
+        }
+        Command::Steady(args) => print(json, "steady", steady::run(&args, &stop)?)?,
     }
     Ok(match stop.signal() {
         Some(signal) => ExitCode::from(128 + signal),
@@ -140,51 +98,21 @@ pub fn run(args: Args) -> Result<ExitCode, LoadError> {
     })
 }
 
-fn burn(args: &BurnArgs, json: bool, stop: &Stop) -> Result<(), LoadError> {
-    let config = BurnConfig {
-        burners: args.threads.unwrap_or(available_cpus().min(THREADS_MAX)),
-        duration: args.duration,
-        report_every: args.report_every,
+/// Prints a report: with `json` in one line, else for a reader.
+fn print<T: Serialize>(json: bool, command: &str, report: T) -> Result<(), LoadError> {
+    let document = Document::new(command, report);
+    let text = if json {
+        serde_json::to_string(&document)
+    } else {
+        serde_json::to_string_pretty(&document)
     };
-    let report = burn::run(&config, stop, |so_far| print(json, "burn-progress", so_far))?;
-    print(json, "burn", report)
-}
-
-/// Returns whether no process failed.
-fn storm(args: &StormArgs, json: bool, stop: &Stop) -> Result<bool, LoadError> {
-    let cpu_each = match (args.cpu_each, args.cpu_total) {
-        (Some(each), _) => each,
-        (None, total) => total.unwrap_or_default() / args.processes.max(1),
-    };
-    let config = StormConfig {
-        processes: args.processes,
-        cpu_each,
-        parallel: args.parallel,
-    };
-    let report = storm::run(&config, stop)?;
-    let good = report.failed == 0 || report.ending == Ending::Stopped;
-    print(json, "storm", report)?;
-    Ok(good)
-}
-
-fn steady(args: &SteadyArgs, json: bool, stop: &Stop) -> Result<(), LoadError> {
-    let config = SteadyConfig {
-        percent: args.percent,
-        grain: args.grain,
-        duration: args.duration,
-    };
-    print(json, "steady", steady::run(&config, stop)?)
-}
-
-/// Parses a duration with its unit. The workloads check the range, which
-/// differs between them.
-///
-/// # Errors
-/// What is wrong with `text`, and what is allowed.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text).map_err(|e| {
-        format!("{e}; allowed is a number with a unit, such as 500us, 2ms, 1.5s or 1m")
-    })
+    let text = text.map_err(|e| LoadError::io("writing JSON", e))?;
+    let mut out = std::io::stdout().lock();
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        // The work is done, although the reader of the report has gone.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.map_err(|e| LoadError::io("writing to standard output", e)),
+    }
 }
 
 #[cfg(test)]
@@ -231,9 +159,14 @@ mod tests {
             ("load burn --threads 0", "threads", "0"),
             ("load burn --threads 1025", "threads", "1025"),
             ("load burn --duration 0s", "duration", "0s"),
-            ("load burn --duration 25h", "duration", "1day 1h"),
+            ("load burn --duration 25h", "duration", "25h"),
             ("load burn --duration 5parsec", "duration", "5parsec"),
-            ("load storm --cpu-total 0s", "cpu-each", "0s"),
+            ("load storm --cpu-each 0s", "cpu-each", "0s"),
+            (
+                "load storm --cpu-total 1ms",
+                "cpu-total / processes",
+                "500ns",
+            ),
             ("load storm --processes 0 --cpu-total 1s", "processes", "0"),
             ("load storm --cpu-each 1ms --parallel 0", "parallel", "0"),
             (
@@ -248,15 +181,8 @@ mod tests {
             ("load steady --percent 5 --grain 0s", "grain", "0s"),
             ("load service --rate 0", "rate", "0"),
             ("load service --rate NaN", "rate", "NaN"),
-            ("load service --service const:0s", "service", "0s"),
+            ("load service --service const:0s", "service", "const:0s"),
             ("load service --service gauss:1ms", "service", "gauss:1ms"),
-            ("load service --arrivals sometimes", "arrivals", "sometimes"),
-            ("load service --arrivals bursty", "burst-size", "none"),
-            (
-                "load service --arrivals poisson --burst-size 5",
-                "arrivals",
-                "poisson",
-            ),
             (
                 "load service --burst-size 0 --burst-every 1s",
                 "burst-size",
@@ -264,7 +190,7 @@ mod tests {
             ),
             ("load service --workers 0", "workers", "0"),
             ("load service --duration 0s", "duration", "0s"),
-            ("load service --warmup 48h", "warmup", "2days"),
+            ("load service --warmup 48h", "warmup", "48h"),
             ("load service --deadline 0s", "deadline", "0s"),
             ("load service --series-interval 0s", "series-interval", "0s"),
             (
@@ -272,12 +198,25 @@ mod tests {
                 "rate × (warmup + duration)",
                 "86400500000",
             ),
+            (
+                "load service --duration 24h --series-interval 1s",
+                "duration / series-interval",
+                "86400",
+            ),
         ] {
             let text = refusal(line);
             let first = text.lines().next().unwrap_or_default();
             assert!(first.contains(field), "{line}: {text}");
             assert!(first.contains(&format!("'{value}'")), "{line}: {text}");
         }
-        assert!(refusal("load storm").contains("--cpu-total"));
+        for (line, missing) in [
+            ("load storm", "--cpu-total"),
+            ("load service --burst-size 5", "--burst-every"),
+            ("load service --burst-every 1s", "--burst-size"),
+        ] {
+            assert!(refusal(line).contains(missing), "{line}");
+        }
+        let both = "load service --rate 3 --burst-size 5 --burst-every 1s";
+        assert!(refusal(both).contains("'--rate <PER_SECOND>' cannot be used with"));
     }
 }
