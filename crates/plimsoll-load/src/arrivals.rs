@@ -1,14 +1,13 @@
 //! Arrival processes of requests: open-loop, computed in advance and
 //! independent of the service.
 
-use std::fmt;
 use std::time::Duration;
 
 use rand_distr::{Distribution, Exp1};
 
 use crate::limits::{BURST_EVERY_MIN, BURST_SIZE_MAX, DURATION_MAX, RATE_MAX, RATE_MIN};
 use crate::random::{Stream, generator};
-use crate::units::{nanos, number_between, show, time_between};
+use crate::units::{nanos, number_between, time_between};
 
 /// Arrivals with exponential gaps, or in bursts.
 #[derive(Debug, Clone, Copy, PartialEq, clap::Args)]
@@ -22,7 +21,7 @@ pub struct Arrivals {
         conflicts_with_all = ["burst_size", "burst_every"],
         allow_hyphen_values = true
     )]
-    pub rate: f64,
+    rate: f64,
     /// Requests in one burst, which arrive at once, 1 to 100000
     #[arg(
         long,
@@ -31,7 +30,7 @@ pub struct Arrivals {
         value_parser = clap::value_parser!(u32).range(1..=BURST_SIZE_MAX),
         allow_hyphen_values = true
     )]
-    pub burst_size: Option<u32>,
+    burst_size: Option<u32>,
     /// Time from one burst to the next, 1ms to 24h
     #[arg(
         long,
@@ -40,7 +39,7 @@ pub struct Arrivals {
         value_parser = time_between(BURST_EVERY_MIN, DURATION_MAX),
         allow_hyphen_values = true
     )]
-    pub burst_every: Option<Duration>,
+    burst_every: Option<Duration>,
 }
 
 impl Arrivals {
@@ -70,15 +69,6 @@ impl Arrivals {
                 now_ns as u64
             }
         })
-    }
-}
-
-impl fmt::Display for Arrivals {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.bursts() {
-            Some((size, every)) => write!(f, "bursts of {size} every {}", show(every)),
-            None => write!(f, "poisson {}/s", self.rate),
-        }
     }
 }
 

@@ -199,7 +199,7 @@ mod tests {
                 "86400500000",
             ),
             (
-                "load service --duration 24h --series-interval 1s",
+                "load service --rate 1 --duration 24h --series-interval 1s",
                 "duration / series-interval",
                 "86400",
             ),

@@ -1,6 +1,5 @@
 //! Distributions of the CPU time of a request.
 
-use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -8,12 +7,12 @@ use rand_distr::{Distribution, Exp1};
 
 use crate::limits::{DEMAND_MAX, DEMAND_MIN};
 use crate::random::{Stream, generator};
-use crate::units::{nanos, show, time_between};
+use crate::units::{nanos, time_between};
 
 /// Distribution of the CPU time of one request. Means are `DEMAND_MIN` to `DEMAND_MAX`;
 /// single draws above `DEMAND_MAX` are cut to it.
 ///
-/// Reads and prints as on the command line: `const:500us`, `exp:1ms`.
+/// Reads as on the command line: `const:500us`, `exp:1ms`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Demand {
     Constant { value: Duration },
@@ -39,18 +38,6 @@ impl Demand {
                 ((unit * mean_ns as f64) as u64).min(nanos(DEMAND_MAX))
             }
         })
-    }
-}
-
-impl fmt::Display for Demand {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = match self {
-            Self::Constant { .. } => "const",
-            Self::Exponential { .. } => "exp",
-        };
-        // No spaces within a duration ("1ms 500us" has one), so that the text
-        // can be parsed again.
-        write!(f, "{name}:{}", show(self.mean()).replace(' ', ""))
     }
 }
 
@@ -104,13 +91,6 @@ mod tests {
         assert_eq!(of(1), of(1));
         assert_ne!(of(1), of(2));
         assert_eq!(of(1).into_iter().max(), Some(nanos(DEMAND_MAX)));
-    }
-
-    #[test]
-    fn text_reads_back() {
-        for text in ["const:1ms500us", "exp:2ms"] {
-            assert_eq!(demand(text).to_string(), text);
-        }
     }
 
     #[test]

@@ -21,30 +21,24 @@ pub mod cli;
 pub mod clock;
 mod demand;
 mod error;
+mod ledger;
 mod limits;
 mod machine;
-mod measure;
-mod openloop;
 mod queue;
 mod random;
 mod report;
 mod requests;
-mod series;
 mod service;
 mod steady;
 mod stop;
 mod storm;
 mod units;
-#[cfg(test)]
-#[allow(dead_code)]
-#[path = "../../plimsoll/tests/common/wait.rs"]
-mod wait;
 
-pub use arrivals::Arrivals;
 pub use burn::BurnReport;
-pub use demand::Demand;
 pub use error::LoadError;
+pub use ledger::{Ledger, Run};
 pub use machine::available_cpus;
+pub use queue::Queue;
 pub use report::{Document, Latency, SeriesPoint, ServiceReport};
 pub use requests::Requests;
 pub use stop::Stop;

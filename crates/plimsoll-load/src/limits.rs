@@ -8,8 +8,9 @@ pub(crate) const THREADS_MAX: usize = 1_024;
 pub(crate) const RATE_MAX: f64 = 1_000_000.0;
 /// Minimum rate in requests per second: one in about 17 minutes.
 pub(crate) const RATE_MIN: f64 = 0.001;
-/// Maximum number of requests of one run: rate × (warm-up + duration).
-pub(crate) const REQUESTS_MAX: f64 = 1e9;
+/// Maximum number of requests of one run: rate × (warm-up + duration). An
+/// outcome takes 24 bytes.
+pub(crate) const REQUESTS_MAX: f64 = 1e7;
 pub(crate) const BURST_SIZE_MAX: i64 = 100_000;
 pub(crate) const BURST_EVERY_MIN: Duration = Duration::from_millis(1);
 /// Longest run, warm-up and grace included.
@@ -20,10 +21,6 @@ pub(crate) const DEMAND_MIN: Duration = Duration::from_micros(1);
 /// Largest CPU demand of one request; longer draws of a heavy-tailed
 /// distribution are cut to this.
 pub(crate) const DEMAND_MAX: Duration = Duration::from_secs(10);
-/// Capacity of the queue between generator and workers. When it is full, the
-/// generator waits too; later requests keep their intended arrival time, so
-/// none is lost and no latency is hidden.
-pub(crate) const QUEUE_MAX: usize = 65_536;
 pub(crate) const SERIES_INTERVAL_MIN: Duration = Duration::from_millis(1);
 pub(crate) const SERIES_POINTS_MAX: u128 = 10_000;
 pub(crate) const STORM_PROCESSES_MAX: i64 = 1_000_000;
@@ -37,6 +34,3 @@ pub(crate) const GRAIN_MAX: Duration = Duration::from_secs(1);
 /// written off (and reported). Without a bound, a long starvation would be
 /// followed by an equally long burst.
 pub(crate) const STEADY_DEBT_MAX: Duration = Duration::from_secs(1);
-/// Longest latency that the histogram can hold: a day of run and a day of
-/// grace.
-pub(crate) const LATENCY_MAX_NS: u64 = 2 * 24 * 3_600 * 1_000_000_000;

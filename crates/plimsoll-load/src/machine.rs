@@ -1,9 +1,12 @@
-//! CPU affinity of this process and its threads.
+//! Threads of this process and their CPU affinity.
+
+use std::thread::JoinHandle;
 
 use clap::builder::RangedU64ValueParser;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
+use crate::error::LoadError;
 use crate::limits::THREADS_MAX;
 
 /// The CPUs in the calling thread's affinity mask, lowest first; CPU 0 if it can't be read.
@@ -30,6 +33,17 @@ pub(crate) fn threads() -> RangedU64ValueParser<usize> {
 /// Number of threads of a workload by default.
 pub(crate) fn one_per_cpu() -> usize {
     available_cpus().min(THREADS_MAX)
+}
+
+/// Starts a thread with a name.
+pub(crate) fn spawn<T: Send + 'static>(
+    name: &str,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, LoadError> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(body)
+        .map_err(|e| LoadError::io(format!("starting thread {name}"), e))
 }
 
 pub(crate) fn pin_to(cpu: usize) -> nix::Result<()> {

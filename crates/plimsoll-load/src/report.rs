@@ -8,9 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::measure::Totals;
-pub use crate::series::SeriesPoint;
-use crate::units::{micros, ratio};
+use crate::units::micros;
 
 /// Name and version of the JSON form.
 const SCHEMA: &str = "plimsoll.load/2";
@@ -58,19 +56,23 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// Quantiles of the histogram; maximum and mean are exact.
-    pub(crate) fn of(totals: &Totals) -> Self {
-        let max_ns = totals.latency_max_ns;
-        // Buckets report their upper bound, which may lie just above the
-        // maximum.
-        let quantile = |q| micros(totals.latency.value_at_quantile(q).min(max_ns));
+    /// Quantiles, maximum and mean of times in ns.
+    #[must_use]
+    pub fn of(mut ns: Vec<u64>) -> Self {
+        ns.sort_unstable();
+        // The smallest time that is not exceeded by a share `q` of all.
+        let quantile = |q: f64| {
+            let rank = (q * ns.len() as f64).ceil() as usize;
+            micros(ns.get(rank.saturating_sub(1)).copied().unwrap_or(0))
+        };
+        let sum: f64 = ns.iter().map(|ns| micros(*ns)).sum();
         Self {
             p50_us: quantile(0.5),
             p90_us: quantile(0.9),
             p99_us: quantile(0.99),
             p999_us: quantile(0.999),
-            max_us: micros(max_ns),
-            mean_us: ratio(totals.latency_sum_ns as f64 / 1e3, totals.requests() as f64),
+            max_us: quantile(1.0),
+            mean_us: sum / ns.len().max(1) as f64,
         }
     }
 }
@@ -79,48 +81,33 @@ impl Latency {
 /// warm-up.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ServiceReport {
-    pub seed: u64,
-    /// Description of the arrival process.
-    pub arrivals: String,
-    /// Distribution of the CPU demand, as on the command line.
-    pub service: String,
-    pub workers: usize,
-    pub warmup_seconds: f64,
     /// Time measured: the duration asked for, or less if the run was stopped.
     pub measured_seconds: f64,
-    /// Answers later than this count as failures.
-    pub deadline_us: f64,
     /// Requests that arrived.
     pub requests: u64,
-    /// Requests that were answered, including late ones.
-    pub answered: u64,
-    /// Requests that were answered after the deadline.
-    pub late: u64,
-    /// Requests without an answer at the end of the grace. Their latency in the
-    /// histogram is the time until they were given up, a lower bound.
-    pub unfinished: u64,
-    /// `late` + `unfinished`.
+    /// Requests that were answered after the deadline, with an error, or not
+    /// at all.
     pub failures: u64,
-    /// Requests without failure ÷ requests; 1 without requests.
-    pub success_ratio: f64,
-    pub rate_asked_per_second: f64,
-    /// Requests that arrived ÷ measured time.
-    pub rate_arrived_per_second: f64,
-    /// Requests answered before the end of the run (not in the grace) ÷ measured time.
-    pub rate_achieved_per_second: f64,
-    /// Latency from the intended arrival to the answer.
+    /// Latency from the intended arrival to the answer. For requests without
+    /// an answer: the time until they were given up, a lower bound.
     pub latency: Latency,
-    /// Delay of the generator, 99th percentile. Part of the latency above.
-    pub generator_lag_p99_us: f64,
-    pub generator_lag_max_us: f64,
-    /// CPU time that the workers used for these requests.
-    pub cpu_seconds: f64,
-    /// CPU time that these requests asked for.
-    pub cpu_asked_seconds: f64,
     pub ending: Ending,
     /// Latency over time; empty unless an interval was set.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub series: Vec<SeriesPoint>,
+}
+
+/// An interval of a time series. A request belongs to the interval of its
+/// intended arrival.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct SeriesPoint {
+    /// Start of the interval, in seconds after the end of the warm-up.
+    pub at_seconds: f64,
+    pub count: u64,
+    pub failures: u64,
+    pub p50_us: f64,
+    pub p99_us: f64,
+    pub max_us: f64,
 }
 
 #[cfg(test)]
@@ -129,30 +116,13 @@ mod tests {
 
     fn report() -> ServiceReport {
         ServiceReport {
-            seed: 7,
-            arrivals: "poisson 300/s".into(),
-            service: "const:300us".into(),
-            workers: 2,
-            warmup_seconds: 0.5,
             measured_seconds: 1.0,
-            deadline_us: 50_000.0,
             requests: 300,
-            answered: 299,
-            late: 1,
-            unfinished: 1,
             failures: 2,
-            success_ratio: 0.9933,
-            rate_asked_per_second: 300.0,
-            rate_arrived_per_second: 300.0,
-            rate_achieved_per_second: 299.0,
             latency: Latency {
                 p99_us: 1_234.5,
                 ..Latency::default()
             },
-            generator_lag_p99_us: 1.0,
-            generator_lag_max_us: 2.0,
-            cpu_seconds: 0.09,
-            cpu_asked_seconds: 0.09,
             ending: Ending::Stopped,
             series: vec![SeriesPoint {
                 at_seconds: 0.25,
@@ -172,7 +142,7 @@ mod tests {
         for part in [
             r#""schema":"plimsoll.load/2""#,
             r#""command":"service""#,
-            r#""workers":2"#,
+            r#""requests":300"#,
             r#""ending":"stopped""#,
             r#""p99_us":1234.5"#,
         ] {
@@ -180,5 +150,16 @@ mod tests {
         }
         let back: Document<ServiceReport> = serde_json::from_str(&text).unwrap();
         assert_eq!(back, document);
+    }
+
+    #[test]
+    fn quantile_is_a_time_that_was_measured() {
+        let of = |count: u64| Latency::of((1..=count).rev().map(|n| n * 1_000).collect());
+        let quantiles = |of: Latency| [of.p50_us, of.p90_us, of.p99_us, of.p999_us, of.max_us];
+        let thousand = of(1_000);
+        assert_eq!(quantiles(thousand), [500.0, 900.0, 990.0, 999.0, 1_000.0]);
+        assert!((thousand.mean_us - 500.5).abs() < 1e-9);
+        assert_eq!(quantiles(of(1)), [1.0; 5]);
+        assert_eq!(of(0), Latency::default());
     }
 }

@@ -11,11 +11,11 @@ use crate::units::{nanos, time_between};
 #[derive(Debug, Clone, PartialEq, clap::Args)]
 pub struct Requests {
     #[command(flatten)]
-    pub arrivals: Arrivals,
+    pub(crate) arrivals: Arrivals,
     /// CPU time of a request, 1us to 10s: const:TIME, or exp:MEAN with an
     /// exponential distribution
     #[arg(long, value_name = "DEMAND", default_value = "const:300us")]
-    pub service: Demand,
+    pub(crate) service: Demand,
     /// Measured time, up to 24h
     #[arg(
         long,
@@ -24,7 +24,7 @@ pub struct Requests {
         value_parser = time_between(DURATION_MIN, DURATION_MAX),
         allow_hyphen_values = true
     )]
-    pub duration: Duration,
+    pub(crate) duration: Duration,
     /// Warm-up, in which requests are served but not measured, up to 24h
     #[arg(
         long,
@@ -33,7 +33,7 @@ pub struct Requests {
         value_parser = time_between(Duration::ZERO, DURATION_MAX),
         allow_hyphen_values = true
     )]
-    pub warmup: Duration,
+    pub(crate) warmup: Duration,
     /// Deadline: requests answered later than this count as failures
     #[arg(
         long,
@@ -42,38 +42,21 @@ pub struct Requests {
         value_parser = time_between(Duration::from_micros(1), DURATION_MAX),
         allow_hyphen_values = true
     )]
-    pub deadline: Duration,
+    pub(crate) deadline: Duration,
     /// Seed of arrivals and demands: the same seed gives the same requests
     #[arg(long, value_name = "N", default_value_t = 1)]
-    pub seed: u64,
+    pub(crate) seed: u64,
 }
 
 impl Requests {
     /// Arrivals and demands in ns, in order of arrival and without an end.
-    pub fn schedule(&self) -> impl Iterator<Item = (u64, u64)> + use<> {
+    pub(crate) fn schedule(&self) -> impl Iterator<Item = (u64, u64)> + use<> {
         let times = self.arrivals.times(self.seed);
         times.zip(self.service.draws(self.seed))
     }
 
     /// Time at which arrivals end, in ns after the start.
-    #[must_use]
-    pub fn end_ns(&self) -> u64 {
+    pub(crate) fn end_ns(&self) -> u64 {
         nanos(self.warmup) + nanos(self.duration)
-    }
-}
-
-#[cfg(test)]
-impl Default for Requests {
-    fn default() -> Self {
-        Self {
-            arrivals: Arrivals::poisson(300.0),
-            service: Demand::Constant {
-                value: Duration::from_micros(300),
-            },
-            duration: Duration::from_secs(10),
-            warmup: Duration::from_millis(500),
-            deadline: Duration::from_millis(50),
-            seed: 1,
-        }
     }
 }

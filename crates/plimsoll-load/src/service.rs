@@ -2,25 +2,18 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::clock::{CpuClock, burn, precise_timers};
 use crate::error::LoadError;
-use crate::limits::{
-    DURATION_MAX, QUEUE_MAX, REQUESTS_MAX, SERIES_INTERVAL_MIN, SERIES_POINTS_MAX,
-};
-use crate::machine::{one_per_cpu, threads};
-use crate::measure::{Measure, Request, Totals};
-use crate::openloop::{Lag, new_measure, spawn, spawn_generator};
+use crate::ledger::Ledger;
+use crate::limits::{DURATION_MAX, REQUESTS_MAX, SERIES_INTERVAL_MIN, SERIES_POINTS_MAX};
+use crate::machine::{one_per_cpu, spawn, threads};
 use crate::queue::Queue;
-use crate::report::{Ending, Latency, ServiceReport};
+use crate::report::ServiceReport;
 use crate::requests::Requests;
 use crate::stop::Stop;
-use crate::units::{micros, nanos, ratio, seconds, time_between};
-
-/// Interval at which [`Service::finish`] checks whether the run is over.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+use crate::units::{seconds, time_between};
 
 #[derive(Debug, Clone, PartialEq, clap::Args)]
 pub(crate) struct ServiceArgs {
@@ -85,194 +78,70 @@ impl ServiceArgs {
 /// [`LoadError::ThreadDied`] if one panicked.
 pub(crate) fn run(config: &ServiceArgs, stop: &Stop) -> Result<ServiceReport, LoadError> {
     config.check()?;
-    let service = Service::start(config)?;
-    if stop.wait(config.requests.warmup + config.requests.duration) {
-        service.stop();
+    let service = Arc::new(Service {
+        ledger: Ledger::new(&config.requests),
+        queue: Queue::default(),
+        is_over: AtomicBool::new(false),
+    });
+    let mut workers = Vec::new();
+    for _ in 0..config.workers.unwrap_or_else(one_per_cpu) {
+        let service = Arc::clone(&service);
+        workers.push(spawn("load-worker", move || service.work())?);
     }
-    service.finish()
+    let (shared, grace) = (Arc::clone(&service), config.grace);
+    let generator = spawn("load-generator", move || {
+        shared.ledger.run(grace, |number, demand_ns| {
+            shared.queue.push((number, demand_ns));
+            Ok(())
+        })
+    })?;
+    if stop.wait(config.requests.warmup + config.requests.duration) {
+        service.ledger.stop();
+    }
+    let run = generator
+        .join()
+        .map_err(|_| LoadError::ThreadDied { role: "generator" })??;
+    service.is_over.store(true, Ordering::Relaxed);
+    service.queue.close();
+    for worker in workers {
+        worker
+            .join()
+            .map_err(|_| LoadError::ThreadDied { role: "worker" })?;
+    }
+    Ok(run.report(config.series_interval))
 }
 
-/// A running service. Dropping it ends the run without a report.
-struct Service {
-    config: ServiceArgs,
-    measure: Arc<Measure>,
-    shared: Arc<Shared>,
-    workers: Vec<JoinHandle<()>>,
-    generator: Option<JoinHandle<Lag>>,
-}
-
-/// State shared by the generator and the workers.
+/// State that the generator and the workers share.
 #[derive(Debug)]
-struct Shared {
-    queue: Queue<Request>,
+struct Service {
+    ledger: Ledger,
+    /// Numbers and demands in ns of the requests.
+    queue: Queue<(u64, u64)>,
     /// Set when the grace is over: workers abandon their current request.
-    give_up: AtomicBool,
+    is_over: AtomicBool,
 }
 
 impl Service {
-    /// Starts workers and generator. The run begins a few milliseconds later.
-    ///
-    /// # Errors
-    /// [`LoadError::Io`] if a thread can't be started.
-    fn start(config: &ServiceArgs) -> Result<Self, LoadError> {
-        let workers = config.workers.unwrap_or_else(one_per_cpu);
-        let mut service = Self {
-            config: config.clone(),
-            measure: new_measure(&config.requests, config.series_interval, workers)?,
-            shared: Arc::new(Shared {
-                queue: Queue::new(QUEUE_MAX),
-                give_up: AtomicBool::new(false),
-            }),
-            workers: Vec::with_capacity(workers),
-            generator: None,
-        };
-        for lane in 0..workers {
-            let shared = Arc::clone(&service.shared);
-            let measure = Arc::clone(&service.measure);
-            let worker = spawn("load-worker", move || serve(lane, &shared, &measure))?;
-            service.workers.push(worker);
-        }
-        let shared = Arc::clone(&service.shared);
-        let submit = move |request| shared.queue.push(request);
-        let generator = spawn_generator(&config.requests, &service.measure, workers, submit)?;
-        service.generator = Some(generator);
-        Ok(service)
-    }
-
-    /// Ends the run now: no more arrivals. [`Service::finish`] still waits for
-    /// the grace.
-    fn stop(&self) {
-        self.measure.timing.end_early();
-    }
-
-    /// Waits for the end of the run and for outstanding answers (no longer than the grace), then
-    /// reports.
-    ///
-    /// # Errors
-    /// [`LoadError::ThreadDied`] if a thread of the run panicked.
-    fn finish(mut self) -> Result<ServiceReport, LoadError> {
-        let timing = &self.measure.timing;
-        while self.is_generating() || self.measure.outstanding() > 0 {
-            let give_up_ns = timing.end_ns().saturating_add(nanos(self.config.grace));
-            if timing.elapsed_ns() >= give_up_ns {
-                break;
+    /// Main loop of a worker: takes requests in order and burns their CPU time.
+    fn work(&self) {
+        precise_timers();
+        while let Some((number, demand_ns)) = self.queue.pop() {
+            if burn(CpuClock::Thread, demand_ns, &self.is_over).complete {
+                self.ledger.answered(number, true);
             }
-            std::thread::sleep(LOOK_EVERY);
-        }
-        // Requests that are given up would end the run early.
-        let ending = self.ending();
-        let workers = self.workers.len();
-        self.give_up()?;
-        let lag = match self.generator.take().map(JoinHandle::join) {
-            Some(Ok(lag)) => lag,
-            _ => return Err(LoadError::ThreadDied { role: "generator" }),
-        };
-        Ok(self.report(workers, &lag, ending))
-    }
-
-    fn is_generating(&self) -> bool {
-        self.generator.as_ref().is_some_and(|g| !g.is_finished())
-    }
-
-    fn ending(&self) -> Ending {
-        if self.measure.timing.end_ns() < self.config.requests.end_ns() {
-            Ending::Stopped
-        } else {
-            Ending::Complete
-        }
-    }
-
-    /// Ends the workers and records all pending requests as unfinished.
-    fn give_up(&mut self) -> Result<(), LoadError> {
-        let generator_lane = self.workers.len();
-        self.shared.give_up.store(true, Ordering::Relaxed);
-        for request in self.shared.queue.close() {
-            self.measure.unfinished(generator_lane, request, 0);
-        }
-        for worker in self.workers.drain(..) {
-            worker
-                .join()
-                .map_err(|_| LoadError::ThreadDied { role: "worker" })?;
-        }
-        Ok(())
-    }
-
-    fn report(&self, workers: usize, lag: &Lag, ending: Ending) -> ServiceReport {
-        let totals: &Totals = &self.measure.totals();
-        let timing = &self.measure.timing;
-        let measured_ns = timing.end_ns().saturating_sub(timing.warmup_ns);
-        let failures = totals.late + totals.unfinished;
-        let requests = totals.requests();
-        let asked = &self.config.requests;
-        let per_second = |count: u64| ratio(count as f64, seconds(measured_ns));
-        let lag_us = |q| micros(lag.value_at_quantile(q).min(lag.max()));
-        ServiceReport {
-            seed: asked.seed,
-            arrivals: asked.arrivals.to_string(),
-            service: asked.service.to_string(),
-            workers,
-            warmup_seconds: asked.warmup.as_secs_f64(),
-            measured_seconds: seconds(measured_ns),
-            deadline_us: micros(nanos(asked.deadline)),
-            requests,
-            answered: totals.answered,
-            late: totals.late,
-            unfinished: totals.unfinished,
-            failures,
-            success_ratio: if requests == 0 {
-                1.0
-            } else {
-                1.0 - failures as f64 / requests as f64
-            },
-            rate_asked_per_second: asked.arrivals.mean_rate(),
-            rate_arrived_per_second: per_second(requests),
-            rate_achieved_per_second: per_second(totals.answered_in_time),
-            latency: Latency::of(totals),
-            generator_lag_p99_us: lag_us(0.99),
-            generator_lag_max_us: lag_us(1.0),
-            cpu_seconds: seconds(totals.cpu_ns),
-            cpu_asked_seconds: seconds(totals.demand_ns),
-            ending,
-            series: totals
-                .series
-                .as_ref()
-                .map_or_else(Vec::new, |s| s.points(measured_ns)),
-        }
-    }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        self.stop();
-        self.shared.give_up.store(true, Ordering::Relaxed);
-        self.shared.queue.close();
-    }
-}
-
-/// Main loop of a worker: takes requests in order and burns their CPU time.
-fn serve(lane: usize, shared: &Shared, measure: &Measure) {
-    precise_timers();
-    while let Some(request) = shared.queue.pop() {
-        let burnt = burn(CpuClock::Thread, request.demand_ns, &shared.give_up);
-        if burnt.complete {
-            measure.answered(lane, request, burnt.cpu_ns);
-        } else {
-            measure.unfinished(lane, request, burnt.cpu_ns);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::arrivals::Arrivals;
     use crate::demand::Demand;
     use crate::report::Ending;
-    use crate::wait::wait_until;
 
     const MS: Duration = Duration::from_millis(1);
+    const HOUR: Duration = Duration::from_secs(3_600);
 
     fn short(every: Duration, demand: Duration) -> ServiceArgs {
         ServiceArgs {
@@ -282,11 +151,16 @@ mod tests {
                 service: Demand::Constant { value: demand },
                 duration: Duration::from_millis(400),
                 warmup: Duration::ZERO,
-                ..Requests::default()
+                deadline: HOUR,
+                seed: 1,
             },
-            grace: Duration::from_secs(3_600),
+            grace: HOUR,
             series_interval: None,
         }
+    }
+
+    fn report(config: &ServiceArgs) -> ServiceReport {
+        run(config, &Stop::new()).unwrap()
     }
 
     #[test]
@@ -294,13 +168,11 @@ mod tests {
         let mut config = short(MS, Duration::from_micros(200));
         config.series_interval = Some(Duration::from_millis(100));
         config.requests.warmup = Duration::from_millis(100);
-        let report = Service::start(&config).unwrap().finish().unwrap();
+        let report = report(&config);
         // Requests arrive at 0, 1, ... ms; those from 100 ms to 500 ms are
         // measured.
-        assert_eq!((report.requests, report.unfinished), (400, 0));
+        assert_eq!((report.requests, report.failures), (400, 0));
         assert_eq!(report.ending, Ending::Complete);
-        assert!((report.cpu_asked_seconds - 0.08).abs() < 1e-9);
-        assert!(report.cpu_seconds >= report.cpu_asked_seconds);
         assert!(report.latency.p50_us >= 200.0);
         let counts: Vec<u64> = report.series.iter().map(|p| p.count).collect();
         assert_eq!(counts, [100; 4]);
@@ -312,42 +184,34 @@ mod tests {
         // loop, so the wait counts in each latency.
         let mut config = short(MS, Duration::from_millis(200));
         config.requests.arrivals = Arrivals::in_bursts(4, Duration::from_secs(60));
-        let report = Service::start(&config).unwrap().finish().unwrap();
-        assert_eq!((report.requests, report.answered), (4, 4));
+        config.requests.deadline = Duration::from_millis(50);
+        let report = report(&config);
         // They need 200 ms each and arrived together: the n-th waits for n − 1
         // others.
         assert!(report.latency.max_us >= 800_000.0, "{report:?}");
-        assert!(report.latency.p50_us >= 399_000.0, "{report:?}");
-        assert_eq!(report.failures, 4, "all are over the deadline of 50 ms");
+        assert!(report.latency.p50_us >= 400_000.0, "{report:?}");
+        assert_eq!((report.requests, report.failures), (4, 4));
     }
 
     #[test]
     fn an_overload_is_not_hidden() {
         // Twenty times the capacity of one worker, without grace: most requests
         // are never answered.
-        let config = ServiceArgs {
-            grace: Duration::ZERO,
-            ..short(MS, Duration::from_millis(20))
-        };
-        let report = Service::start(&config).unwrap().finish().unwrap();
+        let mut config = short(MS, Duration::from_millis(20));
+        config.grace = Duration::ZERO;
+        let report = report(&config);
         assert_eq!(report.requests, 400);
-        assert_eq!(report.answered + report.unfinished, report.requests);
-        assert!(report.unfinished > 0, "{report:?}");
-        assert_eq!(report.failures, report.late + report.unfinished);
+        assert!(report.failures > 0, "{report:?}");
     }
 
     #[test]
-    fn stopped_run_reports_its_measurements() {
+    fn run_can_be_stopped() {
         let mut config = short(MS, Duration::from_micros(10));
-        config.requests.duration = Duration::from_secs(3_600);
-        let run = Service::start(&config).unwrap();
-        wait_until("requests are measured", || {
-            run.measure.totals().requests() >= 20
-        });
-        run.stop();
-        let report = run.finish().unwrap();
-        assert_eq!(report.ending, Ending::Stopped);
-        assert!(report.requests >= 20 && report.measured_seconds < 3_600.0);
-        assert_eq!(report.unfinished, 0);
+        config.requests.duration = HOUR;
+        let stop = Stop::new();
+        stop.set();
+        let report = run(&config, &stop).unwrap();
+        assert_eq!((report.ending, report.failures), (Ending::Stopped, 0));
+        assert!(report.measured_seconds < 3_600.0);
     }
 }

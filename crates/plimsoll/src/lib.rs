@@ -104,10 +104,12 @@ fn usage(error: &clap::Error) -> ExitCode {
 /// The replacement of workloads that only measurements use.
 const OF_LAB: &str = "`make lab` measures with its own workloads";
 
+const NO_STEP: &str = "two loads, one after the other, make a step";
+
 const NO_MODE: &str = "the scheduler takes all ordinary tasks; there is no mode";
 
 /// Commands and options that existed, and what took their place.
-const GONE: [(&str, &str); 17] = [
+const GONE: [(&str, &str); 21] = [
     (
         "bench",
         "`make lab` measures on a real kernel, in virtual time",
@@ -135,7 +137,14 @@ const GONE: [(&str, &str); 17] = [
         "load service --burst-spread",
         "the requests of a burst arrive at once",
     ),
+    (
+        "load service --arrivals",
+        "--rate is for Poisson arrivals, --burst-size with --burst-every for bursts",
+    ),
+    ("load burn --processes", "`load storm` starts processes"),
     ("load steady --no-pin", "each thread is bound to its CPU"),
+    ("load steady --step-to", NO_STEP),
+    ("load steady --step-at", NO_STEP),
     ("sim interference --csv", "--json has all figures"),
     ("run --mode", NO_MODE),
     ("set --mode", NO_MODE),

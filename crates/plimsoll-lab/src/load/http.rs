@@ -6,9 +6,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use plimsoll_load::clock::precise_timers;
+use plimsoll_load::{Ledger, Requests, ServiceReport};
 
-use super::open_loop::{Ledger, Report};
-use super::{Requests, failed, spawn};
+use super::{failed, measured, spawn};
 use crate::error::Result;
 
 /// Connections, each with one request at a time.
@@ -20,7 +20,7 @@ const SUCCESS: std::ops::Range<u16> = 200..300;
 
 /// Gets a page from a web server, once for each request that is due, and measures the latency.
 /// Requests wait while all connections are in use.
-pub fn request(address: SocketAddr, path: &str, requests: &Requests) -> Result<Report> {
+pub fn request(address: SocketAddr, path: &str, requests: &Requests) -> Result<ServiceReport> {
     let get = format!(
         "GET {path} HTTP/1.1\r\nHost: {address}\r\nUser-Agent: plimsoll-lab\r\nAccept: */*\r\n\
          Accept-Encoding: gzip\r\n\r\n"
@@ -39,10 +39,10 @@ pub fn request(address: SocketAddr, path: &str, requests: &Requests) -> Result<R
         spawn("load-reader", move || {
             // Ends only with the connection or the process.
             let _ = pool.read_answers(index, &ledger);
-            ledger.lost();
+            ledger.stop();
         })?;
     }
-    ledger.run(requests, |number, _| pool.submit(number))
+    measured(&ledger, |number, _| pool.submit(number))
 }
 
 /// The connections, and the requests that use one or wait for one, by number.

@@ -16,7 +16,7 @@ use plimsoll_load::clock::{now_ns, precise_timers, use_cpu};
 use plimsoll_load::{Latency, nanos};
 use serde::Serialize;
 
-use super::{failed, figures, wait_until};
+use super::{failed, wait_until};
 use crate::error::{LabError, Result};
 
 /// Magic at the start of a lock file; prevents writes to any other file.
@@ -197,7 +197,7 @@ pub fn wait(path: &Path, by: By, every: Duration, duration: Duration) -> Result<
     Ok(Report {
         rounds: waits.len(),
         contended,
-        wait: figures::latency(waits),
+        wait: Latency::of(waits),
     })
 }
 

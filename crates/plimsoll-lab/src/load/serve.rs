@@ -4,24 +4,15 @@
 //! A request is its number and its CPU time in ns, the answer is the number: words of 64 bits,
 //! little-endian. A client has one connection with any number of requests on their way.
 
-use std::collections::VecDeque;
 use std::io::{self, BufReader, Read, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use plimsoll_load::available_cpus;
 use plimsoll_load::clock::{precise_timers, use_cpu};
+use plimsoll_load::{Ledger, Queue, Requests, ServiceReport, available_cpus};
 
-use super::open_loop::{Ledger, Report};
-use super::{Requests, failed, spawn};
+use super::{failed, measured, spawn};
 use crate::error::Result;
-
-/// Requests that wait for a worker.
-#[derive(Debug, Default)]
-struct Jobs {
-    waiting: Mutex<VecDeque<Job>>,
-    filled: Condvar,
-}
 
 #[derive(Debug)]
 struct Job {
@@ -34,60 +25,47 @@ struct Job {
 /// Serves until the process is killed.
 pub fn run(listen: SocketAddr) -> Result<()> {
     let listener = TcpListener::bind(listen).map_err(failed("listening"))?;
-    let jobs = Arc::new(Jobs::default());
+    let jobs = Arc::new(Queue::default());
     for _ in 0..available_cpus() {
         let jobs = Arc::clone(&jobs);
-        spawn("load-worker", move || jobs.work())?;
+        spawn("load-worker", move || work(&jobs))?;
     }
     loop {
         let (stream, _) = listener.accept().map_err(failed("accepting a client"))?;
         let jobs = Arc::clone(&jobs);
         // It ends with its connection.
-        spawn("load-reader", move || drop(jobs.read(&stream)))?;
+        spawn("load-reader", move || drop(read(&stream, &jobs)))?;
     }
 }
 
-impl Jobs {
-    /// Main loop of the reader of a connection.
-    fn read(&self, stream: &TcpStream) -> io::Result<()> {
-        precise_timers();
-        stream.set_nodelay(true)?;
-        let answers = Arc::new(Mutex::new(stream.try_clone()?));
-        let mut input = BufReader::new(stream);
-        loop {
-            let job = Job {
-                number: read_word(&mut input)?,
-                demand_ns: read_word(&mut input)?,
-                answers: Arc::clone(&answers),
-            };
-            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            waiting.push_back(job);
-            drop(waiting);
-            self.filled.notify_one();
-        }
+/// Main loop of the reader of a connection.
+fn read(stream: &TcpStream, jobs: &Queue<Job>) -> io::Result<()> {
+    precise_timers();
+    stream.set_nodelay(true)?;
+    let answers = Arc::new(Mutex::new(stream.try_clone()?));
+    let mut input = BufReader::new(stream);
+    loop {
+        jobs.push(Job {
+            number: read_word(&mut input)?,
+            demand_ns: read_word(&mut input)?,
+            answers: Arc::clone(&answers),
+        });
     }
+}
 
-    /// Main loop of a worker.
-    fn work(&self) {
-        precise_timers();
-        loop {
-            let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            let filled = self.filled.wait_while(waiting, |jobs| jobs.is_empty());
-            let mut waiting = filled.unwrap_or_else(PoisonError::into_inner);
-            let Some(job) = waiting.pop_front() else {
-                continue;
-            };
-            drop(waiting);
-            use_cpu(job.demand_ns);
-            let mut answers = job.answers.lock().unwrap_or_else(PoisonError::into_inner);
-            // A client that is gone needs no answer.
-            let _ = answers.write_all(&job.number.to_le_bytes());
-        }
+/// Main loop of a worker.
+fn work(jobs: &Queue<Job>) {
+    precise_timers();
+    while let Some(job) = jobs.pop() {
+        use_cpu(job.demand_ns);
+        let mut answers = job.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        // A client that is gone needs no answer.
+        let _ = answers.write_all(&job.number.to_le_bytes());
     }
 }
 
 /// Sends requests to a server and measures their latency.
-pub fn request(address: SocketAddr, requests: &Requests) -> Result<Report> {
+pub fn request(address: SocketAddr, requests: &Requests) -> Result<ServiceReport> {
     let connected = TcpStream::connect(address).and_then(|stream| {
         stream.set_nodelay(true)?;
         Ok((stream.try_clone()?, stream))
@@ -101,9 +79,9 @@ pub fn request(address: SocketAddr, requests: &Requests) -> Result<Report> {
         while let Ok(number) = read_word(&mut input) {
             shared.answered(number, true);
         }
-        shared.lost();
+        shared.stop();
     })?;
-    ledger.run(requests, |number, demand_ns| {
+    measured(&ledger, |number, demand_ns| {
         let words = [number, demand_ns].map(u64::to_le_bytes);
         output.write_all(words.as_flattened())
     })

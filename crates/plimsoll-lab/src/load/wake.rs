@@ -6,7 +6,7 @@ use plimsoll_load::clock::{now_ns, precise_timers};
 use plimsoll_load::{Latency, nanos};
 use serde::Serialize;
 
-use super::{figures, wait_until};
+use super::wait_until;
 
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -23,6 +23,6 @@ pub fn run(every: Duration, duration: Duration) -> Report {
     let delays: Vec<u64> = dues.map(|due_ns| wait_until(start_ns + due_ns)).collect();
     Report {
         wakeups: delays.len(),
-        latency: figures::latency(delays),
+        latency: Latency::of(delays),
     }
 }
