@@ -87,7 +87,7 @@ pub(super) struct Batch {
 impl CellReport {
     /// Report of one column over the batches that exist, of `of` that were
     /// asked for.
-    pub(super) fn of_column(column: usize, batches: &[&Batch], of: usize) -> Self {
+    pub(super) fn of_column(column: usize, batches: &[Batch], of: usize) -> Self {
         let mut all = Tally::default();
         let mut whole = Vec::with_capacity(batches.len());
         for batch in batches {

@@ -1,13 +1,12 @@
 //! Experiments: rows of cells, cut into batches that run on threads.
 
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use plimsoll_policy::bandwidth::ParamError;
 use thiserror::Error;
 
-use super::batch_queue::BatchQueue;
 use super::distribution::Distribution;
 use super::estimate::{BATCHES, Batch, CellReport};
 use super::machine::{BURST_MAX, Burst, GROUPS_MAX, Group, Machine, QUOTA_MIN};
@@ -26,8 +25,6 @@ const WARMUP: (f64, f64) = (200.0, 100_000.0);
 /// Number of periods between two checks whether to stop: some 50 µs with 20
 /// groups.
 const LOOK_EVERY: u64 = 512;
-/// Number of periods that a batch runs before another batch gets the thread.
-const RUN_PERIODS: u64 = 16 * LOOK_EVERY;
 /// A run of missed deadlines that is open at the end of a batch is followed for
 /// at most this many periods.
 const FOLLOW_MAX: u64 = 1_000_000;
@@ -156,8 +153,8 @@ impl Experiment {
         self.rows.iter().map(of_row).sum()
     }
 
-    /// Runs all cells and returns them by row and column. If stopped early, all
-    /// rows have made about equal progress.
+    /// Runs all cells and returns them by row and column. If stopped early, the
+    /// rows differ by one batch and those that were under way.
     ///
     /// # Errors
     /// See [`check`](Self::check).
@@ -167,27 +164,22 @@ impl Experiment {
         watch: &Watch,
     ) -> Result<Vec<Vec<CellReport>>, ExperimentError> {
         self.check()?;
-        let begin = |row, batch| self.begin_batch(row, batch);
-        let queue = BatchQueue::new(self.rows.len(), threads, &begin);
-        let tasks = self.rows.len() * BATCHES;
-        let batches: Vec<Mutex<Option<Batch>>> = (0..tasks).map(|_| Mutex::new(None)).collect();
-        let failed = Mutex::new(None);
+        let (rows, tasks) = (self.rows.len(), self.rows.len() * BATCHES);
+        // The first batch of each row, then the second ones, and so on.
+        let next = AtomicUsize::new(0);
+        let done = Mutex::new(Vec::new());
         let work = || {
             while !(watch.is_over)() {
-                match queue.next() {
-                    Ok(Some((task, mut running))) => {
-                        if running.run_some(watch) {
-                            set(&batches[task], running.into_batch());
-                            queue.ended();
-                        } else {
-                            queue.requeue(task, running);
-                        }
-                    }
-                    Ok(None) => break,
-                    Err(error) => {
-                        set(&failed, error);
-                        break;
-                    }
+                let task = next.fetch_add(1, Ordering::Relaxed);
+                if task >= tasks {
+                    break;
+                }
+                let batch = self.run_batch(task % rows, task / rows, watch);
+                let failed = batch.is_err();
+                let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+                done.push((task, batch));
+                if failed {
+                    break;
                 }
             }
         };
@@ -197,49 +189,37 @@ impl Experiment {
             }
             work();
         });
-        for (task, running) in queue.into_waiting() {
-            set(&batches[task], running.into_batch());
+        let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        done.sort_by_key(|(task, _)| *task);
+        let mut batches: Vec<Vec<Batch>> = vec![Vec::new(); rows];
+        for (task, batch) in done {
+            batches[task % rows].push(batch?);
         }
-        if let Some(error) = take(failed) {
-            return Err(error.into());
-        }
-        let batches: Vec<Option<Batch>> = batches.into_iter().map(take).collect();
-        let rows = self.rows.iter().enumerate();
-        Ok(rows
-            .map(|(row, of)| self.report(row, of, &batches))
-            .collect())
+        let report = |(row, own): (&Row, &Vec<Batch>)| {
+            let columns = 0..row.columns.len();
+            let cell = |column| CellReport::of_column(column, own, BATCHES);
+            columns.map(cell).collect()
+        };
+        Ok(self.rows.iter().zip(&batches).map(report).collect())
     }
 
-    fn report(&self, row: usize, of: &Row, batches: &[Option<Batch>]) -> Vec<CellReport> {
-        let own = batches.iter().skip(row).step_by(self.rows.len());
-        let own: Vec<&Batch> = own.flatten().collect();
-        let columns = 0..of.columns.len();
-        let cell = |column| CellReport::of_column(column, &own, BATCHES);
-        columns.map(cell).collect()
-    }
-
-    fn begin_batch(&self, row: usize, batch: usize) -> Result<Running, ParamError> {
+    /// Runs a batch of a row to its end, or until it is told to stop.
+    fn run_batch(&self, row: usize, batch: usize, watch: &Watch) -> Result<Batch, ParamError> {
         let of = &self.rows[row];
         let plan = Plan::of(of, self.periods);
         let columns = of.columns.iter();
         let machines = columns.map(|bursts| Machine::new(&of.groups, bursts));
-        let mut running = Running {
+        let columns: Vec<Column> = machines
+            .map(|machine| machine.map(Column::new))
+            .collect::<Result<_, _>>()?;
+        let lanes = columns.first().map_or(0, |column| column.machine.lanes());
+        let running = Running {
             sampler: Sampler::new(&of.distribution, &of.groups, of.correlation),
             rng: stream(self.seed, row, batch),
-            demand_ns: Vec::new(),
-            columns: machines
-                .map(|machine| machine.map(Column::new))
-                .collect::<Result<_, _>>()?,
-            warmup_left: plan.warmup,
-            left: plan.batch(batch),
-            complete: false,
+            demand_ns: vec![0.0; lanes],
+            columns,
         };
-        let lanes = running
-            .columns
-            .first()
-            .map_or(0, |column| column.machine.lanes());
-        running.demand_ns.resize(lanes, 0.0);
-        Ok(running)
+        Ok(running.run(plan.warmup, plan.batch(batch), watch))
     }
 }
 
@@ -248,48 +228,30 @@ fn percent(share: f64) -> f64 {
     (share * 1e8).round() / 1e6
 }
 
-fn set<T>(place: &Mutex<Option<T>>, value: T) {
-    *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
-}
-
-fn take<T>(place: Mutex<Option<T>>) -> Option<T> {
-    place.into_inner().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// A running batch.
-pub(super) struct Running {
+struct Running {
     sampler: Sampler,
     rng: rand_xoshiro::Xoshiro256PlusPlus,
     demand_ns: Vec<f64>,
     columns: Vec<Column>,
-    warmup_left: u64,
-    left: u64,
-    /// Whether the batch ran to its end.
-    complete: bool,
 }
 
 impl Running {
-    /// Runs up to [`RUN_PERIODS`] periods. Returns whether the batch is done.
-    fn run_some(&mut self, watch: &Watch) -> bool {
-        let warmup = self.warmup_left.min(RUN_PERIODS);
-        if warmup > 0 {
-            self.warmup_left -= self.run_periods(warmup, watch);
-            if self.warmup_left == 0 {
-                self.columns.iter_mut().for_each(Column::begin);
-            }
-            return false;
+    /// Runs the periods of the warm-up and those that count. Returns the result: empty if the
+    /// batch is told to stop in its warm-up.
+    fn run(mut self, warmup: u64, periods: u64, watch: &Watch) -> Batch {
+        let is_warm = self.run_periods(warmup, watch);
+        self.columns.iter_mut().for_each(Column::begin);
+        let complete = is_warm && self.run_periods(periods, watch) && self.follow(watch);
+        let columns = self.columns.into_iter();
+        Batch {
+            complete,
+            tallies: columns.map(Column::into_tally).collect(),
         }
-        self.left -= self.run_periods(self.left.min(RUN_PERIODS), watch);
-        if self.left > 0 {
-            return false;
-        }
-        self.complete = !(watch.is_over)() && self.follow(watch);
-        true
     }
 
-    /// Runs up to `periods` periods; stops early if asked to. Returns the
-    /// number run.
-    fn run_periods(&mut self, periods: u64, watch: &Watch) -> u64 {
+    /// Runs periods, until it is told to stop. Returns whether to continue.
+    fn run_periods(&mut self, periods: u64, watch: &Watch) -> bool {
         let mut left = periods;
         while left > 0 {
             let some = left.min(LOOK_EVERY);
@@ -301,22 +263,10 @@ impl Running {
             }
             left -= some;
             if !watch.proceed(some) {
-                break;
+                return false;
             }
         }
-        periods - left
-    }
-
-    /// Returns the result of the batch: empty if it is still in its warm-up.
-    fn into_batch(mut self) -> Batch {
-        if self.warmup_left > 0 {
-            self.columns.iter_mut().for_each(Column::begin);
-        }
-        let columns = self.columns.into_iter();
-        Batch {
-            complete: self.complete,
-            tallies: columns.map(Column::into_tally).collect(),
-        }
+        true
     }
 
     /// Follows runs that began in the batch to their end. Returns whether to

@@ -39,11 +39,10 @@
 //! | `account` | a group's savings, kept by the core |
 //! | `machine` | one period of all groups |
 //! | `tally`, `estimate` | counts, and estimates with confidence intervals |
-//! | `experiment`, `batch_queue` | rows of cells, cut into batches, on threads |
+//! | `experiment` | rows of cells, cut into batches, on threads |
 //! | `published` | the source's table |
 
 mod account;
-mod batch_queue;
 mod distribution;
 mod estimate;
 mod experiment;
