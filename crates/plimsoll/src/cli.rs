@@ -89,7 +89,7 @@ pub enum Command {
     #[command(after_help = DAEMON_EXAMPLES)]
     Daemon(DaemonArgs),
     /// List the knobs that this host can enforce, by which mechanism, with which loss
-    Doctor(DoctorArgs),
+    Doctor(OutputArgs),
     /// Make the daemon read its configuration file again
     #[command(after_help = RELOAD_EXAMPLES)]
     Reload(OutputArgs),
@@ -97,7 +97,7 @@ pub enum Command {
     #[command(after_help = DEBUG_EXAMPLES)]
     Debug(DebugArgs),
     /// Undo every `set`, and all changes of killed processes
-    Restore(RestoreArgs),
+    Restore(OutputArgs),
     /// Measure a service beside batch work on this machine, in about 80 seconds
     Demo(DemoArgs),
     /// Simulate the cost of bursts of some groups to the others
@@ -119,13 +119,6 @@ pub struct OutputArgs {
     pub json: bool,
 }
 
-/// Arguments of `restore`.
-#[derive(Debug, Clone, Copy, Args)]
-pub struct RestoreArgs {
-    #[command(flatten)]
-    pub output: OutputArgs,
-}
-
 /// Arguments of `debug`.
 #[derive(Debug, Args)]
 pub struct DebugArgs {
@@ -143,9 +136,8 @@ pub struct DebugArgs {
         allow_hyphen_values = true
     )]
     pub duration: Duration,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 fn trace_time(text: &str) -> Result<Duration, String> {
@@ -171,14 +163,6 @@ pub struct DaemonArgs {
     /// Serve clients without a file, and end soon after the last group
     #[arg(long, hide = true)]
     pub on_demand: bool,
-}
-
-/// Arguments of `doctor`.
-#[derive(Debug, Clone, Copy, Args)]
-pub struct DoctorArgs {
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// Interface of the kernel.
@@ -372,6 +356,27 @@ pub struct ShowArgs {
     pub json: bool,
 }
 
+/// Shortest and longest phase. In shorter ones, percentiles are not
+/// significant.
+const PHASE_RANGE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
+
+/// Parses the measured time of a phase.
+///
+/// # Errors
+/// If it is not a duration, or out of range.
+fn phase(text: &str) -> Result<Duration, String> {
+    let allowed = "allowed: 2s … 60s, such as 8s or 2500ms";
+    let ns = duration_ns(text).map_err(|error| format!("{}; {allowed}", error.problem()))?;
+    let phase = Duration::from_nanos(ns);
+    if phase < PHASE_RANGE.0 || phase > PHASE_RANGE.1 {
+        return Err(format!("is out of range; {allowed}"));
+    }
+    // Rounded to whole milliseconds, which the commands can express.
+    Ok(Duration::from_millis(
+        u64::try_from(phase.as_millis()).unwrap_or(u64::MAX),
+    ))
+}
+
 /// Arguments of `demo`.
 #[derive(Debug, Args)]
 pub struct DemoArgs {
@@ -380,9 +385,10 @@ pub struct DemoArgs {
         long,
         value_name = "TIME",
         default_value = "7s",
+        value_parser = phase,
         allow_hyphen_values = true
     )]
-    pub phase: String,
+    pub phase: Duration,
     /// File of the HTML report
     #[arg(long, value_name = "FILE", default_value = "plimsoll-demo.html")]
     pub report: PathBuf,
@@ -400,6 +406,33 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn phases_from_two_seconds_to_a_minute() {
+        assert_eq!(phase("8s").unwrap(), Duration::from_secs(8));
+        assert_eq!(phase("2s").unwrap(), PHASE_RANGE.0);
+        assert_eq!(phase("60s").unwrap(), PHASE_RANGE.1);
+        assert_eq!(phase("2500.4ms").unwrap(), Duration::from_millis(2500));
+    }
+
+    #[test]
+    fn other_phases_are_refused_in_one_line() {
+        let bad = [
+            "",
+            "8",
+            "-8s",
+            "1s",
+            "1.999s",
+            "61s",
+            "NaN",
+            "8 parsecs",
+            "9999999999999s",
+        ];
+        for text in bad {
+            let problem = phase(text).unwrap_err();
+            assert!(problem.contains("2s … 60s"), "{text}: {problem}");
+        }
     }
 
     #[test]

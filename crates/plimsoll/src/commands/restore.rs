@@ -11,7 +11,7 @@ use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::undo::{self, UndoReport};
 use serde::Serialize;
 
-use crate::cli::RestoreArgs;
+use crate::cli::OutputArgs;
 use crate::daemon::{guard, remove_log};
 use crate::error::{CommandError, EXIT_FAILED, OwnerError, Result};
 use crate::output;
@@ -89,10 +89,10 @@ fn ask_owner(mut owner: Owner) -> Result<UndoReport> {
 }
 
 /// Undoes every `set` and all changes without a living owner.
-pub fn run(args: RestoreArgs) -> Result<ExitCode> {
+pub fn run(args: OutputArgs) -> Result<ExitCode> {
     let report = recover_everything()?;
     let good = report.problems.is_empty();
-    if args.output.json {
+    if args.json {
         let document = Restored {
             undone: report.undone,
             notes: report.notes,

@@ -1,12 +1,12 @@
 //! Fixed data for tests.
 
+use std::path::Path;
 use std::time::Duration;
 
 use plimsoll_cgroupfs::{CpuStat, Version};
 use plimsoll_engine::host::Capabilities;
 use plimsoll_load::{Latency, SeriesPoint};
 
-use super::options::Options;
 use super::outcome::{Burners, Host, Outcome, PhaseResult};
 use super::scenario::{Phase, Scenario, Support};
 use crate::meter::BusyPoint;
@@ -80,12 +80,8 @@ pub fn outcome() -> Outcome {
         has_scheduler: false,
     };
     let scenario = Scenario::new(Duration::from_secs(8), 2, &host(), &support);
-    let options = Options {
-        phase: scenario.phase,
-        report: "demo.html".into(),
-        json: false,
-    };
-    let mut outcome = Outcome::new(&options, &scenario, Host::of(&host()), 1_772_323_200);
+    let report = Path::new("demo.html");
+    let mut outcome = Outcome::new(report, &scenario, Host::of(&host()), 1_772_323_200);
     let figures = [
         (800.0, 0.23),
         (9_000.0, 1.0),

@@ -6,7 +6,6 @@
 //!
 //! | file | subject |
 //! | --- | --- |
-//! | `options` | checked arguments |
 //! | `scenario` | the phases and their commands |
 //! | `runner` | running and measuring a phase |
 //! | `outcome` | results; the JSON schema |
@@ -16,7 +15,6 @@
 //! | `report` | HTML page and its plots |
 
 mod findings;
-mod options;
 mod outcome;
 mod progress;
 mod report;
@@ -39,7 +37,6 @@ use crate::cli::DemoArgs;
 use crate::daemon::{HostStarter, guard};
 use crate::error::Result;
 use crate::output;
-use options::Options;
 use outcome::{Host, Outcome, SCHEMA};
 use report::ReportFile;
 use runner::Runner;
@@ -47,16 +44,15 @@ use scenario::{Scenario, Support};
 
 /// Runs all phases, prints the tables and writes the report.
 pub fn run(args: &DemoArgs) -> Result<ExitCode> {
-    let options = Options::new(args)?;
     let hierarchy = Arc::new(Hierarchy::find()?);
     hierarchy.check_permission()?;
     let host = Capabilities::of_this_host(&hierarchy);
-    let report = ReportFile::open(&options.report)?;
+    let report = ReportFile::open(&args.report)?;
     let stop = Stop::on_signals()?;
     let support = support(&hierarchy, &stop)?;
     let cpus = plimsoll_load::available_cpus();
-    let scenario = Scenario::new(options.phase, cpus, &host, &support);
-    let mut outcome = Outcome::new(&options, &scenario, Host::of(&host), unix_time());
+    let scenario = Scenario::new(args.phase, cpus, &host, &support);
+    let mut outcome = Outcome::new(&args.report, &scenario, Host::of(&host), unix_time());
     let started = Instant::now();
     Runner::new(&hierarchy, host.nr_cpus, &stop, &scenario)?.run(&mut outcome)?;
     outcome.took_seconds = started.elapsed().as_secs_f64();
@@ -67,7 +63,7 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode> {
         output::tell("demo: interrupted before the first measurement");
     } else {
         report.write(&report::page(&outcome)?)?;
-        if options.json {
+        if args.json {
             output::print_json(SCHEMA, &outcome)?;
         } else {
             table::print(&outcome)?;

@@ -5,13 +5,14 @@
 //! Within `plimsoll.demo/1`, fields are only ever added. Times end in `_us`
 //! (microseconds) or `_seconds`; ratios are 1 for the whole.
 
+use std::path::Path;
+
 use plimsoll_cgroupfs::CpuStat;
 use plimsoll_engine::host::Capabilities;
 use plimsoll_engine::sample::HeadroomSample;
 use plimsoll_load::{BurnReport, Latency, SeriesPoint};
 use serde::Serialize;
 
-use super::options::Options;
 use super::scenario::Scenario;
 use crate::meter::BusyPoint;
 
@@ -125,7 +126,7 @@ impl Burners {
 }
 
 impl Outcome {
-    pub fn new(options: &Options, scenario: &Scenario, host: Host, now: u64) -> Self {
+    pub fn new(report: &Path, scenario: &Scenario, host: Host, now: u64) -> Self {
         Self {
             version: env!("CARGO_PKG_VERSION").into(),
             started_unix_seconds: now,
@@ -138,7 +139,7 @@ impl Outcome {
             phases: Vec::new(),
             bursts: Vec::new(),
             notes: scenario.notes.clone(),
-            report: options.report.display().to_string(),
+            report: report.display().to_string(),
         }
     }
 

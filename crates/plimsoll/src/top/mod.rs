@@ -1,6 +1,5 @@
 //! `plimsoll top`: live view of the groups in a terminal.
 
-mod args;
 mod columns;
 mod draw;
 mod events;
@@ -17,10 +16,10 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
+use clap::Args;
 use plimsoll_engine::knobs::units::duration_ns;
 use signal_hook::low_level::emulate_default_handler;
 
-pub use args::TopArgs;
 pub use columns::Column;
 
 use crate::error::{Result, UsageError};
@@ -55,6 +54,29 @@ pub fn interval(text: &str) -> std::result::Result<Duration, String> {
     } else {
         Err(format!("is out of range; {allowed}"))
     }
+}
+
+/// Arguments of `top`.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// Interval between updates, 200ms to 60s
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "1s",
+        value_parser = interval,
+        allow_hyphen_values = true
+    )]
+    pub interval: Duration,
+    /// Print one table after one interval, then exit
+    #[arg(long)]
+    pub once: bool,
+    /// Print JSON
+    #[arg(long, requires = "once")]
+    pub json: bool,
+    /// Sort key of the groups
+    #[arg(long, value_enum, value_name = "COLUMN", default_value = "cpu")]
+    pub sort: Column,
 }
 
 /// Shows the groups until the user quits.

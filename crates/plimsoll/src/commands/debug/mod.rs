@@ -37,7 +37,7 @@ pub fn run(args: &DebugArgs) -> Result<ExitCode> {
             daemon: tell_error(daemon).flatten(),
         },
     };
-    if args.json {
+    if args.output.json {
         output::print_json("plimsoll.debug/1", &document)?;
         return Ok(ExitCode::SUCCESS);
     }

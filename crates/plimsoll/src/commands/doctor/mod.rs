@@ -12,7 +12,7 @@ use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_scx::{Host, Readiness};
 use serde::Serialize;
 
-use crate::cli::DoctorArgs;
+use crate::cli::OutputArgs;
 use crate::daemon::guard;
 use crate::error::{CommandError, Result};
 use crate::expected::{self, Expected};
@@ -139,7 +139,7 @@ fn try_permission(hierarchy: &Arc<Hierarchy>) -> Result<()> {
 }
 
 /// Examines this host, and leaves nothing behind.
-pub fn run(args: DoctorArgs) -> Result<ExitCode> {
+pub fn run(args: OutputArgs) -> Result<ExitCode> {
     let hierarchy = Arc::new(Hierarchy::find()?);
     let host = Capabilities::of_this_host(&hierarchy);
     let permission = match try_permission(&hierarchy) {
