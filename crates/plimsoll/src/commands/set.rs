@@ -15,7 +15,7 @@ use plimsoll_engine::runtime::RuntimeFolder;
 use serde::Serialize;
 
 use crate::cli::SetArgs;
-use crate::commands::show::print_changed;
+use crate::commands::show;
 use crate::error::{CommandError, OwnerError, Result, UsageError};
 use crate::output;
 use crate::owner::{self, Owner};
@@ -66,7 +66,7 @@ fn change(args: &SetArgs) -> Result<ExitCode> {
         output::print_plan(&items.collect::<Vec<_>>(), args.json)?;
     } else {
         warn_of_losses(&hierarchy, &groups);
-        print_changed(groups, args.json)?;
+        show::print(&groups, None, args.json)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -166,7 +166,7 @@ fn reset(args: &SetArgs) -> Result<ExitCode> {
                 return Ok(ExitCode::SUCCESS);
             }
             Ok(groups) => {
-                print_changed(groups, args.json)?;
+                show::print(&groups, None, args.json)?;
                 return Ok(ExitCode::SUCCESS);
             }
             Err(error) => refused = error,

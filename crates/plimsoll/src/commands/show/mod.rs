@@ -11,11 +11,10 @@ use std::time::Duration;
 use plimsoll_cgroupfs::name::{path_of, shown, text_of};
 use plimsoll_cgroupfs::{CpuGroup, CpuStat, Hierarchy};
 use plimsoll_daemon::control::client::ClientError;
-use plimsoll_daemon::state::{Daemon as DaemonState, GuardState};
+use plimsoll_daemon::state::{Daemon as DaemonState, Group, GuardState, State};
 use plimsoll_engine::journal;
-use plimsoll_engine::plan::PlanItem;
 use plimsoll_engine::runtime::RuntimeFolder;
-use plimsoll_engine::sample::{Sample, TaskRates};
+use plimsoll_engine::sample::Sample;
 use plimsoll_engine::{EngineError, knobs};
 use serde::Serialize;
 
@@ -24,8 +23,8 @@ use crate::error::{CommandError, Result, UsageError};
 use crate::output;
 use crate::owner::Owner;
 use crate::target::Target;
-use served::Served;
-pub use served::print_changed;
+pub use served::print;
+use served::task_rates;
 
 /// Time between the two samples of the tasks' usage.
 const TASKS_MEASURED_FOR: Duration = Duration::from_millis(500);
@@ -36,7 +35,12 @@ const TASKS_MEASURED_FOR: Duration = Duration::from_millis(500);
 enum Shown {
     /// Group with an owner.
     #[serde(rename = "group")]
-    Served(Box<Served>),
+    Served {
+        #[serde(flatten)]
+        group: Box<Group>,
+        /// Pid of the owner.
+        pid: u32,
+    },
     /// Group whose owner was killed; the next owner or `restore` undoes it.
     LeftBehind {
         name: String,
@@ -59,21 +63,29 @@ pub fn run(args: &ShowArgs) -> Result<ExitCode> {
 /// keep no rates, so the first answer covers each task's whole life.
 fn show_tasks(target: &str, as_json: bool) -> Result<()> {
     let meant = Target::find(&Hierarchy::find()?, target)?;
+    let ask = || ask_all(target, |owner| owner.show_tasks(&meant));
+    ask()?;
+    thread::sleep(TASKS_MEASURED_FOR);
+    let state = ask()?;
+    if state.groups.iter().all(|it| task_rates(it).is_none()) {
+        let target = target.to_owned();
+        return Err(UsageError::NoTaskRates { target }.into());
+    }
+    served::print(&state.groups, Some(state.daemon.pid), as_json)
+}
+
+/// Asks each owner about a target. Returns the state of the one that has groups of it, or else the
+/// last refusal.
+fn ask_all(target: &str, question: impl Fn(&mut Owner) -> Result<State>) -> Result<State> {
     let mut refused = no_target(target).into();
     for mut owner in Owner::all()? {
-        if let Err(error) = owner.show_tasks(&meant) {
-            // Another owner may know the target.
-            refused = error;
-            continue;
+        match question(&mut owner) {
+            Ok(state) if state.groups.is_empty() => (),
+            Ok(state) => return Ok(state),
+            // One that did not answer may be the target's.
+            Err(_) if matches!(refused, CommandError::Client(_)) => (),
+            Err(error) => refused = error,
         }
-        thread::sleep(TASKS_MEASURED_FOR);
-        let groups = served::of_state(owner.show_tasks(&meant)?).0;
-        let group = groups.first().ok_or_else(|| no_target(target))?;
-        if group.task_rates().is_none() {
-            let target = target.to_owned();
-            return Err(UsageError::NoTaskRates { target }.into());
-        }
-        return served::print(&groups, as_json);
     }
     // The host's owner may know it, and not answer this user.
     Owner::of_host()?;
@@ -89,12 +101,14 @@ fn no_target(target: &str) -> EngineError {
 
 fn show_target(target: &str, as_json: bool) -> Result<()> {
     let hierarchy = Arc::new(Hierarchy::find()?);
-    let denied = match served_target(&hierarchy, target) {
-        Ok(Some(groups)) => return served::print(&groups, as_json),
-        Ok(None) => None,
+    let meant = Target::find(&hierarchy, target)?;
+    let denied = match ask_all(target, |owner| owner.show(Some(&meant))) {
+        Ok(state) => return served::print(&state.groups, Some(state.daemon.pid), as_json),
         // The kernel's files are there for everybody.
         Err(error @ CommandError::Client(ClientError::Denied { .. })) => Some(error),
-        Err(error) => return Err(error),
+        Err(error @ CommandError::Client(_)) => return Err(error),
+        // No owner has such a group; the kernel may have such a cgroup.
+        Err(_) => None,
     };
     let folder = match target.parse::<i32>() {
         Ok(pid) => hierarchy.cpu_folder(&hierarchy.cgroup_of(pid)?),
@@ -109,27 +123,6 @@ fn show_target(target: &str, as_json: bool) -> Result<()> {
     print_cgroup(&CpuGroup::at(&hierarchy, path), as_json)
 }
 
-/// Finds the groups of a target. `None`: no owner has such a group; the kernel may have such a
-/// cgroup.
-fn served_target(hierarchy: &Hierarchy, target: &str) -> Result<Option<Vec<Served>>> {
-    let meant = Target::find(hierarchy, target)?;
-    for mut owner in Owner::all()? {
-        let state = match owner.show(Some(&meant)) {
-            Ok(state) => state,
-            Err(error @ CommandError::Client(_)) => return Err(error),
-            // The owner has no such target.
-            Err(_) => continue,
-        };
-        let (groups, _) = served::of_state(state);
-        if !groups.is_empty() {
-            return Ok(Some(groups));
-        }
-    }
-    // The host's owner may know it, and not answer this user.
-    Owner::of_host()?;
-    Ok(None)
-}
-
 fn show_all(as_json: bool) -> Result<()> {
     let mut all = Vec::new();
     let mut daemon = None;
@@ -138,10 +131,10 @@ fn show_all(as_json: bool) -> Result<()> {
         // Other owners are shown even if one does not answer.
         match owner.show(None) {
             Ok(state) => {
-                let (groups, owner) = served::of_state(state);
-                let groups = groups.into_iter().map(Box::new).map(Shown::Served);
-                all.extend(groups);
-                daemon = Some(owner);
+                let pid = state.daemon.pid;
+                let groups = state.groups.into_iter().map(Box::new);
+                all.extend(groups.map(|group| Shown::Served { group, pid }));
+                daemon = Some(state.daemon);
             }
             Err(error) => unanswered = Some(error),
         }
@@ -185,7 +178,7 @@ fn print_all(all: &[Shown], daemon: Option<&DaemonState>, as_json: bool) -> Resu
     }
     match all {
         [] => output::print_line("no groups")?,
-        all => output::print_line(&table_of(all, daemon.is_some()))?,
+        all => output::print_line(&table_of(all))?,
     }
     if daemon.is_some_and(|daemon| daemon.burst_off) {
         output::print_line("bursts of all groups are off")?;
@@ -218,24 +211,13 @@ fn guard_line(guard: &GuardState) -> String {
     }
 }
 
-/// Builds a table of all groups; `with_origin` adds the column of origins.
-fn table_of(all: &[Shown], with_origin: bool) -> String {
+/// Builds a table of all groups.
+fn table_of(all: &[Shown]) -> String {
     let columns = ["GROUP", "ORIGIN", "PROCESSES", "CPU TIME", "KNOBS", "RUNS"];
-    let kept = |column: &usize| with_origin || *column != 1;
-    let select = |row: [String; 6]| {
-        let cells = row.into_iter().enumerate();
-        cells
-            .filter(|(column, _)| kept(column))
-            .map(|(_, cell)| cell)
-    };
-    let header = columns.into_iter().enumerate();
-    let header = header
-        .filter(|(column, _)| kept(column))
-        .map(|(_, name)| name);
-    let mut table = output::borderless(header);
+    let mut table = output::borderless(columns);
     for shown in all {
         // Before the table is laid out, because it makes a cell wider.
-        table.add_row(select(shown.row()).map(|cell| output::one_line(&cell)));
+        table.add_row(shown.row().map(|cell| output::one_line(&cell)));
     }
     table.to_string()
 }
@@ -245,28 +227,12 @@ impl Shown {
     fn row(&self) -> [String; 6] {
         let dash = || "-".to_owned();
         match self {
-            Self::Served(served) => served.row(),
+            Self::Served { group, .. } => served::row(group),
             Self::LeftBehind { name, subject } => {
                 let how = format!("LEFT BEHIND by `{subject}`; `plimsoll restore` undoes it");
                 [name.clone(), dash(), dash(), dash(), dash(), how]
             }
         }
-    }
-}
-
-/// Usage rates of a group's tasks, if requested.
-fn print_tasks_below(rates: Option<&TaskRates>) -> Result<()> {
-    match rates {
-        Some(rates) => output::print_line(&format!("\n{}", output::task_table(rates))),
-        None => Ok(()),
-    }
-}
-
-/// Prints a plan, below the properties of its group.
-fn print_plan_below(plan: &[PlanItem]) -> Result<()> {
-    match plan {
-        [] => Ok(()),
-        plan => output::print_line(&format!("\n{}", output::plan_table(plan, "VALUE"))),
     }
 }
 
@@ -363,7 +329,7 @@ mod tests {
             name: name.into(),
             subject: "true".into(),
         };
-        let table = table_of(&[left_behind("a\x1b[31m"), left_behind("b")], true);
+        let table = table_of(&[left_behind("a\x1b[31m"), left_behind("b")]);
         let column = |line: &str| line.find("ORIGIN").or_else(|| line.find('-'));
         // Behind nine characters of `a\x1b[31m` and two spaces.
         let columns: Vec<_> = table.lines().map(column).collect();

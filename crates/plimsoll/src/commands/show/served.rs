@@ -1,30 +1,19 @@
 //! Groups in the state of their owner.
 
-use plimsoll_daemon::state::{Daemon, Group, State};
+use plimsoll_daemon::state::Group;
 use plimsoll_engine::sample::TaskRates;
 use serde::Serialize;
 
 use crate::error::Result;
 use crate::output;
 
-/// A group with the properties of its owner.
-#[derive(Debug, Serialize)]
-pub struct Served {
+/// A group with its owner's pid, as JSON.
+#[derive(Serialize)]
+struct Served<'a> {
     #[serde(flatten)]
-    group: Group,
+    group: &'a Group,
     #[serde(skip_serializing_if = "Option::is_none")]
     pid: Option<u32>,
-}
-
-/// Splits a state into its groups and the owner.
-pub fn of_state(state: State) -> (Vec<Served>, Daemon) {
-    let pid = state.daemon.pid;
-    let served = |group| Served {
-        group,
-        pid: Some(pid),
-    };
-    let groups = state.groups.into_iter().map(served).collect();
-    (groups, state.daemon)
 }
 
 /// Description of a group: its problem, else its command, else its group of the file.
@@ -37,71 +26,69 @@ fn remark(group: &Group) -> String {
     }
 }
 
-impl Served {
-    /// Row in the table of all groups.
-    pub fn row(&self) -> [String; 6] {
-        let group = &self.group;
-        let sample = group.statistics.as_ref();
-        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
-        [
-            group.name.clone(),
-            output::origin(group).into(),
-            or_dash(sample.map(|sample| sample.processes.to_string())),
-            or_dash(sample.map(output::cpu_time)),
-            group.knobs.to_string(),
-            output::one_line(&remark(group)),
-        ]
-    }
-
-    /// Usage rates of the group's tasks; `None`: they were not requested, or the group has no cap.
-    pub fn task_rates(&self) -> Option<&TaskRates> {
-        self.group.statistics.as_ref()?.task_rates.as_ref()
-    }
-
-    /// Properties as rows of name and value, without the plan.
-    fn lines(&self) -> Vec<String> {
-        let rows = output::group_rows(&self.group, self.pid).into_iter();
-        rows.map(|(name, value)| format!("{name:<12}{value}"))
-            .collect()
-    }
+/// Row of a group in the table of all groups.
+pub fn row(group: &Group) -> [String; 6] {
+    let sample = group.statistics.as_ref();
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
+    [
+        group.name.clone(),
+        output::origin(group).into(),
+        or_dash(sample.map(|sample| sample.processes.to_string())),
+        or_dash(sample.map(output::cpu_time)),
+        group.knobs.to_string(),
+        output::one_line(&remark(group)),
+    ]
 }
 
-/// Prints groups one after another, each with its plan.
-pub fn print(groups: &[Served], as_json: bool) -> Result<()> {
+/// Usage rates of a group's tasks; `None`: they were not requested, or the group has no cap.
+pub fn task_rates(group: &Group) -> Option<&TaskRates> {
+    group.statistics.as_ref()?.task_rates.as_ref()
+}
+
+/// Prints groups one after another, each with its plan. `owner`: the owner's pid, if it is to be
+/// shown.
+pub fn print(groups: &[Group], owner: Option<u32>, as_json: bool) -> Result<()> {
     if as_json {
-        return print_json(groups);
+        return print_json(groups, owner);
     }
-    for (index, served) in groups.iter().enumerate() {
+    for (index, group) in groups.iter().enumerate() {
         if index > 0 {
             output::print_line("")?;
         }
-        output::print_line(&served.lines().join("\n"))?;
-        super::print_tasks_below(served.task_rates())?;
-        super::print_plan_below(served.group.plan.as_deref().unwrap_or_default())?;
+        output::print_line(&lines(group, owner).join("\n"))?;
+        if let Some(rates) = task_rates(group) {
+            output::print_line(&format!("\n{}", output::task_table(rates)))?;
+        }
+        let plan = group.plan.as_deref().unwrap_or_default();
+        if !plan.is_empty() {
+            output::print_line(&format!("\n{}", output::plan_table(plan, "VALUE")))?;
+        }
     }
     Ok(())
 }
 
+/// Properties as rows of name and value, without the plan.
+fn lines(group: &Group, owner: Option<u32>) -> Vec<String> {
+    let rows = output::group_rows(group, owner).into_iter();
+    rows.map(|(name, value)| format!("{name:<12}{value}"))
+        .collect()
+}
+
 /// Prints JSON: one group as `group`, several as `groups`.
-fn print_json(groups: &[Served]) -> Result<()> {
+fn print_json(groups: &[Group], pid: Option<u32>) -> Result<()> {
     #[derive(Serialize)]
     #[serde(rename_all = "kebab-case")]
     enum Document<'a> {
-        Group(&'a Served),
-        Groups(&'a [Served]),
+        Group(&'a Served<'a>),
+        Groups(&'a [Served<'a>]),
     }
-    let document = match groups {
+    let served = groups.iter().map(|group| Served { group, pid });
+    let served: Vec<_> = served.collect();
+    let document = match &*served {
         [one] => Document::Group(one),
         several => Document::Groups(several),
     };
     output::print_json("plimsoll.show/2", &document)
-}
-
-/// Prints groups after a change.
-pub fn print_changed(groups: Vec<Group>, as_json: bool) -> Result<()> {
-    let served = |group| Served { group, pid: None };
-    let groups: Vec<Served> = groups.into_iter().map(served).collect();
-    print(&groups, as_json)
 }
 
 #[cfg(test)]
@@ -110,18 +97,6 @@ mod tests {
     use plimsoll_engine::sample::Sample;
 
     use super::*;
-
-    fn served(group: Group) -> Served {
-        let state = State {
-            groups: vec![group],
-            daemon: Daemon {
-                pid: 42,
-                ..Daemon::default()
-            },
-            ..State::default()
-        };
-        of_state(state).0.remove(0)
-    }
 
     fn tenant() -> Group {
         Group {
@@ -139,7 +114,7 @@ mod tests {
 
     #[test]
     fn row_shows_the_origin_of_the_knobs() {
-        let row = served(tenant()).row();
+        let row = row(&tenant());
         let expected = [
             "/tenants.slice/a.service",
             "file",
@@ -160,10 +135,10 @@ mod tests {
             origin: Origin::CommandLine,
             ..tenant()
         };
-        let row = served(group.clone()).row();
+        let row = row(&group);
         assert_eq!(row[1..4], ["command-line", "-", "-"]);
         assert_eq!(row[5], "PROBLEM: it is gone and more");
-        let lines = served(group).lines();
+        let lines = lines(&group, Some(42));
         assert!(lines.contains(&"PROBLEM     it is gone and more".into()));
         assert!(lines.contains(&"belongs to  tenants".into()));
         assert!(lines[2].ends_with("(owner: pid 42)"));
@@ -172,7 +147,11 @@ mod tests {
 
     #[test]
     fn json_has_the_fields_of_other_groups_and_more() {
-        let value = serde_json::to_value(served(tenant())).unwrap();
+        let value = serde_json::to_value(Served {
+            group: &tenant(),
+            pid: Some(42),
+        });
+        let value = value.unwrap();
         for field in [
             "name",
             "cgroup",
