@@ -37,4 +37,13 @@ impl LabError {
         let path = path.into();
         move |source| Self::File { path, source }
     }
+
+    /// A command that cannot be run.
+    pub fn command(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let what = what.into();
+        move |error| Self::Command {
+            what,
+            why: error.to_string(),
+        }
+    }
 }

@@ -95,9 +95,18 @@ pub fn boot(flags: &[(&str, String)], files: &[(&Path, &str)], command: &[&str])
 
 /// Runs a command and returns its output.
 pub fn output_of(command: &mut Command, what: &str) -> Result<Output> {
-    command.output().map_err(|error| LabError::Command {
+    command.output().map_err(LabError::command(what))
+}
+
+/// Runs a command and returns what it prints; fails if the command does.
+pub fn said_by(command: &mut Command, what: &str) -> Result<String> {
+    let output = output_of(command, what)?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    Err(LabError::Command {
         what: what.to_owned(),
-        why: error.to_string(),
+        why: last_line(&output),
     })
 }
 

@@ -13,7 +13,8 @@ use crate::cell::Cell;
 use crate::error::{LabError, Result};
 use crate::guest::{FOLDER, LAB, PLIMSOLL, RESULT, SCRIPT};
 use crate::guests::{
-    self, MEASURED, digest, in_parallel, keep, kept, last_line, output_of, say, this_program,
+    self, MEASURED, digest, in_parallel, keep, kept, last_line, output_of, said_by, say,
+    this_program,
 };
 use crate::results::Outcome;
 use crate::workload::Workload;
@@ -119,18 +120,11 @@ fn build_peer(name: &str) -> Result<PathBuf> {
 /// Server, encoder and clip; the script finds Plimsoll and this program on its path.
 fn web_files() -> Result<Vec<Tool>> {
     let what = "bench/webserver-files";
-    let output = output_of(&mut Command::new(what), what)?;
-    if !output.status.success() {
-        return Err(LabError::Command {
-            what: what.to_owned(),
-            why: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-        });
-    }
+    let said = said_by(&mut Command::new(what), what)?;
     let tool = |path: PathBuf, guest: &str| Tool {
         path,
         guest: guest.to_owned(),
     };
-    let said = String::from_utf8_lossy(&output.stdout);
     let pairs = said.lines().filter_map(|line| line.split_once(':'));
     let mut tools: Vec<Tool> = pairs
         .map(|(path, guest)| tool(path.into(), guest))

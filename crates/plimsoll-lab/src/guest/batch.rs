@@ -287,13 +287,8 @@ fn create(path: &str) -> Result<File> {
 
 fn spawn(command: &mut Command) -> Result<Child> {
     let what = command.get_program().to_string_lossy().into_owned();
-    command
-        .stdin(Stdio::null())
-        .spawn()
-        .map_err(|error| LabError::Command {
-            what,
-            why: error.to_string(),
-        })
+    let child = command.stdin(Stdio::null()).spawn();
+    child.map_err(LabError::command(what))
 }
 
 /// Waits for a condition while another one holds; returns whether it came true.

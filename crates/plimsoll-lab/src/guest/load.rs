@@ -9,6 +9,7 @@ use super::group::Group;
 use super::{LAB, PLIMSOLL};
 use crate::cpus::Cpus;
 use crate::error::{LabError, Result};
+use crate::guests::said_by;
 use crate::results::Figures;
 use crate::workload::Workload;
 
@@ -103,7 +104,7 @@ pub fn serve(
     }
     let mut server = command(LAB, Some(group), "load serve --listen 127.0.0.1:7117");
     let server = server.stdout(Stdio::null()).stderr(Stdio::null());
-    let server = Server(server.spawn().map_err(failed(LAB))?);
+    let server = Server(server.spawn().map_err(LabError::command(LAB))?);
     server.wait()?;
     let words = format!("load request --connect 127.0.0.1:7117 {flags}");
     report(LAB, Some(group), &words)
@@ -155,13 +156,6 @@ fn command(program: &str, group: Option<&Group>, words: &str) -> Command {
     command
 }
 
-fn failed(program: &str) -> impl FnOnce(std::io::Error) -> LabError {
-    move |error| LabError::Command {
-        what: program.to_owned(),
-        why: error.to_string(),
-    }
-}
-
 /// Runs one of Plimsoll's commands in a group and reads the JSON that it prints.
 pub fn plimsoll(group: Option<&Group>, words: &str) -> Result<Value> {
     report(PLIMSOLL, group, words)
@@ -169,16 +163,12 @@ pub fn plimsoll(group: Option<&Group>, words: &str) -> Result<Value> {
 
 fn report(program: &str, group: Option<&Group>, words: &str) -> Result<Value> {
     let mut command = command(program, group, words);
-    let output = command.output().map_err(failed(program))?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    let why = |text: &str| LabError::Command {
-        what: format!("{program} {words}"),
-        why: text.trim().replace('\n', "; "),
-    };
-    if !output.status.success() {
-        return Err(why(&String::from_utf8_lossy(&output.stderr)));
-    }
-    serde_json::from_str(said.trim()).map_err(|error| why(&error.to_string()))
+    let what = format!("{program} {words}");
+    let said = said_by(&mut command, &what)?;
+    serde_json::from_str(said.trim()).map_err(|error| LabError::Command {
+        what,
+        why: error.to_string(),
+    })
 }
 
 pub fn number(value: &Value) -> Result<f64> {

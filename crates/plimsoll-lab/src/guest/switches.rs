@@ -14,6 +14,7 @@ use super::counters::round;
 use super::{LAB, PLIMSOLL, text};
 use crate::cell::Cell;
 use crate::error::{LabError, Result};
+use crate::guests::said_by;
 use crate::policy::Policy;
 use crate::results::Figures;
 use crate::workload::Workload;
@@ -34,7 +35,7 @@ pub fn measure(cell: &Cell) -> Result<Figures> {
     let mut figures = figures(cell, &said, switches)?;
     if let Some(sleeper) = &mut sleeper {
         figures.extend(callbacks(&words)?);
-        sleeper.kill().map_err(failed)?;
+        sleeper.kill().map_err(LabError::command("the sleeper"))?;
     }
     peer.end()?;
     Ok(figures)
@@ -68,17 +69,9 @@ fn benchmark(cell: &Cell) -> Vec<String> {
 fn run(words: &[String]) -> Result<(String, u64)> {
     let before = switches()?;
     let mut command = Command::new(&words[0]);
-    let output = command.args(&words[1..]).stdin(Stdio::null()).output();
-    let output = output.map_err(failed)?;
-    let switches = switches()? - before;
-    if output.status.success() {
-        return Ok((
-            String::from_utf8_lossy(&output.stdout).into_owned(),
-            switches,
-        ));
-    }
-    let errors = String::from_utf8_lossy(&output.stderr);
-    Err(LabError::Guest(errors.trim().replace('\n', "; ")))
+    let command = command.args(&words[1..]).stdin(Stdio::null());
+    let said = said_by(command, "the benchmark")?;
+    Ok((said, switches()? - before))
 }
 
 /// Runs the command again, and measures calls and instructions of the scheduler's callbacks for
@@ -106,11 +99,9 @@ fn callbacks(words: &[String]) -> Result<Figures> {
 
 /// Calls and run time of the scheduler's programs, by name.
 fn programs() -> Result<BTreeMap<String, (u64, u64)>> {
-    let output = Command::new("/lab/bpftool")
-        .args(["--json", "prog", "show"])
-        .output();
-    let output = output.map_err(failed)?;
-    let said: Value = serde_json::from_slice(&output.stdout)
+    let mut command = Command::new("/lab/bpftool");
+    let said = said_by(command.args(["--json", "prog", "show"]), "bpftool")?;
+    let said: Value = serde_json::from_str(&said)
         .map_err(|error| LabError::Guest(format!("bpftool: {error}")))?;
     let all = said.as_array().into_iter().flatten();
     let named = all.filter_map(|program| {
@@ -119,13 +110,6 @@ fn programs() -> Result<BTreeMap<String, (u64, u64)>> {
         Some((name.to_owned(), (number("run_cnt"), number("run_time_ns"))))
     });
     Ok(named.collect())
-}
-
-fn failed(error: std::io::Error) -> LabError {
-    LabError::Command {
-        what: "the benchmark".to_owned(),
-        why: error.to_string(),
-    }
 }
 
 fn figures(cell: &Cell, said: &str, switches: u64) -> Result<Figures> {
@@ -164,8 +148,8 @@ fn switches() -> Result<u64> {
 
 /// Exchanges bytes with another process through pipes, and prints the elapsed nanoseconds.
 pub fn pipe_back_and_forth() -> Result<()> {
-    let (mut here, mut there_out) = pipe().map_err(failed)?;
-    let (mut there, mut here_out) = pipe().map_err(failed)?;
+    let (mut here, mut there_out) = pipe().map_err(LabError::file("pipe"))?;
+    let (mut there, mut here_out) = pipe().map_err(LabError::file("pipe"))?;
     let answer = std::thread::spawn(move || -> std::io::Result<()> {
         let mut byte = [0];
         for _ in 0..WARM_UP + ROUND_TRIPS {
@@ -180,12 +164,12 @@ pub fn pipe_back_and_forth() -> Result<()> {
         if round == WARM_UP {
             begun = Instant::now();
         }
-        here_out.write_all(&byte).map_err(failed)?;
-        here.read_exact(&mut byte).map_err(failed)?;
+        here_out.write_all(&byte).map_err(LabError::file("pipe"))?;
+        here.read_exact(&mut byte).map_err(LabError::file("pipe"))?;
     }
     println!("{}", begun.elapsed().as_nanos());
     match answer.join() {
-        Ok(result) => result.map_err(failed),
+        Ok(result) => result.map_err(LabError::file("pipe")),
         Err(_) => Err(LabError::Guest("the other thread died".to_owned())),
     }
 }

@@ -9,6 +9,7 @@ use super::counters::round;
 use super::load::number;
 use crate::cell::Cell;
 use crate::error::{LabError, Result};
+use crate::guests::said_by;
 use crate::policy::Policy;
 use crate::results::Figures;
 
@@ -28,26 +29,15 @@ pub fn measure(cell: &Cell) -> Result<Figures> {
         command.arg("--");
         command.args(batch::prefix(cell.policy, cell.cpus)?);
     }
-    let failed = |why: String| LabError::Command {
-        what: SCRIPT.to_owned(),
-        why,
-    };
-    let output = command
-        .output()
-        .map_err(|error| failed(error.to_string()))?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    let errors = String::from_utf8_lossy(&output.stderr);
+    let said = said_by(&mut command, SCRIPT)?;
     let line = said.lines().find(|line| line.starts_with('{'));
-    let Some(line) = line.filter(|_| output.status.success()) else {
-        return Err(failed(errors.trim().replace('\n', "; ")));
-    };
     scheduler.end()?;
-    figures(line).map_err(|error| failed(error.to_string()))
+    figures(line.unwrap_or_default())
 }
 
 fn figures(line: &str) -> Result<Figures> {
-    let said: Value =
-        serde_json::from_str(line).map_err(|error| LabError::Guest(error.to_string()))?;
+    let said: Value = serde_json::from_str(line)
+        .map_err(|error| LabError::Guest(format!("{SCRIPT}: {error}")))?;
     let mut figures = Figures::new();
     for name in ["p50_us", "p99_us", "p999_us", "max_us"] {
         figures.insert(name.to_owned(), round(number(&said[name])?, 1e3));
