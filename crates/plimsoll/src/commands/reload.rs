@@ -1,61 +1,42 @@
 //! `plimsoll reload`: lets the daemon read its configuration file again.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use plimsoll_daemon::control::protocol::{Answer, Request};
-use serde::Serialize;
+use serde_json::json;
 
 use crate::cli::OutputArgs;
 use crate::error::Result;
 use crate::output;
 use crate::owner::{Owner, not_meant};
 
-#[derive(Debug, Serialize)]
-struct Reloaded {
-    config: PathBuf,
-    /// Number of groups in the file.
-    rules: usize,
-    /// Number of groups in force.
-    groups: usize,
-    warnings: Vec<String>,
-}
-
 pub fn run(args: OutputArgs) -> Result<ExitCode> {
-    let reloaded = match Owner::needed()?.ask(&Request::Reload)? {
+    let (config, rules, groups, warnings) = match Owner::needed()?.ask(&Request::Reload)? {
         Answer::Reloaded {
             config,
             rules,
             groups,
             warnings,
-        } => Reloaded {
-            config,
-            rules,
-            groups,
-            warnings,
-        },
+        } => (config, rules, groups, warnings),
         other => return Err(not_meant(&other)),
     };
-    for warning in &reloaded.warnings {
+    for warning in &warnings {
         output::tell(warning);
     }
     if args.json {
-        output::print_json("plimsoll.reload/1", &reloaded)?;
+        let document = json!({
+            "config": config,
+            "rules": rules,
+            "groups": groups,
+            "warnings": warnings,
+        });
+        output::print_json("plimsoll.reload/1", &document)?;
     } else {
-        output::print_line(&sentence(&reloaded))?;
+        let config = config.display();
+        let plural = if rules == 1 { "" } else { "s" };
+        output::print_line(&format!(
+            "reloaded {config}: {rules} group{plural} of the file, {groups} in force"
+        ))?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn sentence(reloaded: &Reloaded) -> String {
-    let plural = match reloaded.rules {
-        1 => "",
-        _ => "s",
-    };
-    format!(
-        "reloaded {}: {} group{plural} of the file, {} in force",
-        reloaded.config.display(),
-        reloaded.rules,
-        reloaded.groups
-    )
 }

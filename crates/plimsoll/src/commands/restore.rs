@@ -9,20 +9,13 @@ use plimsoll_daemon::service;
 use plimsoll_engine::journal::{self, wait_for_last_owner};
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::undo::{self, UndoReport};
-use serde::Serialize;
+use serde_json::json;
 
 use crate::cli::OutputArgs;
 use crate::daemon::{guard, remove_log};
 use crate::error::{CommandError, EXIT_FAILED, OwnerError, Result};
 use crate::output;
 use crate::owner::{self, Owner, not_meant};
-
-#[derive(Serialize)]
-struct Restored {
-    undone: Vec<String>,
-    notes: Vec<String>,
-    problems: Vec<String>,
-}
 
 /// Undoes all changes of ended processes, and unloads the scheduler.
 fn recover(runtime: &RuntimeFolder) -> Result<UndoReport> {
@@ -93,11 +86,11 @@ pub fn run(args: OutputArgs) -> Result<ExitCode> {
     let report = recover_everything()?;
     let good = report.problems.is_empty();
     if args.json {
-        let document = Restored {
-            undone: report.undone,
-            notes: report.notes,
-            problems: report.problems,
-        };
+        let document = json!({
+            "undone": report.undone,
+            "notes": report.notes,
+            "problems": report.problems,
+        });
         output::print_json("plimsoll.restore/1", &document)?;
     } else {
         if report.undone.is_empty() {

@@ -12,7 +12,7 @@ use plimsoll_engine::EngineError;
 use plimsoll_engine::journal;
 use plimsoll_engine::knobs::Bandwidth;
 use plimsoll_engine::runtime::RuntimeFolder;
-use serde::Serialize;
+use serde_json::json;
 
 use crate::cli::SetArgs;
 use crate::commands::show;
@@ -127,12 +127,7 @@ fn switch_burst(enabled: bool, as_json: bool) -> Result<ExitCode> {
     owner.change(&Request::Burst { enabled }, None)?;
     let is_off = owner.show(None)?.daemon.burst_off;
     if as_json {
-        #[derive(Serialize)]
-        struct Document {
-            burst_enabled: bool,
-        }
-        let burst_enabled = !is_off;
-        output::print_json("plimsoll.set/1", &Document { burst_enabled })?;
+        output::print_json("plimsoll.set/1", &json!({ "burst_enabled": !is_off }))?;
     } else {
         let state = if is_off { "off" } else { "on" };
         output::print_line(&format!("bursts of all groups are {state}"))?;

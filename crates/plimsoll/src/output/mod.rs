@@ -21,9 +21,9 @@ use std::io::Write as _;
 use plimsoll_cgroupfs::name::printable;
 use plimsoll_engine::knobs::units::show_percent;
 use plimsoll_engine::plan::{Fidelity, PlanItem};
-use serde::Serialize;
+use serde_json::json;
 
-use crate::error::{CommandError, Result};
+use crate::error::Result;
 
 /// Text of a plan without items.
 const NO_KNOBS: &str = "no knobs: the command runs in a group of its own, unlimited";
@@ -57,12 +57,7 @@ pub fn plan_table(plan: &[PlanItem], values: &str) -> String {
 /// Prints a plan.
 pub fn print_plan(plan: &[PlanItem], as_json: bool) -> Result<()> {
     if as_json {
-        #[derive(Serialize)]
-        struct Document {
-            plan: serde_json::Value,
-        }
-        let plan = serde_json::to_value(plan).map_err(CommandError::Json)?;
-        return json::print("plimsoll.plan/1", &Document { plan });
+        return json::print("plimsoll.plan/1", &json!({ "plan": plan }));
     }
     match plan {
         [] => print_line(NO_KNOBS),

@@ -1,12 +1,12 @@
 //! Statistics of a group, as text.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 
 use plimsoll_cgroupfs::CpuStat;
 use plimsoll_engine::sample::{
     BatchCounts, HeadroomSample, Sample, SchedulerSample, TaskRate, TaskRates,
 };
-use serde::Serialize;
 
 use super::{borderless, json, percent};
 use crate::error::{CommandError, Result};
@@ -196,12 +196,8 @@ fn left_out(rates: &TaskRates) -> Option<String> {
 /// Prints the statistics of a run on standard error, because standard output
 /// belongs to the command.
 pub fn run_statistics(sample: &Sample, as_json: bool) -> Result<()> {
-    #[derive(Serialize)]
-    struct Document<'a> {
-        statistics: &'a Sample,
-    }
     let text = if as_json {
-        json::text("plimsoll.run/1", &Document { statistics: sample })?
+        json::text("plimsoll.run/1", &BTreeMap::from([("statistics", sample)]))?
     } else {
         let rows = statistics_rows(sample);
         let line = |(name, value): &(&str, String)| format!("{name:<12}{value}");

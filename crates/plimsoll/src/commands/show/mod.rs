@@ -2,6 +2,7 @@
 
 mod served;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -295,11 +296,7 @@ pub fn print_cgroup(group: &CpuGroup, as_json: bool) -> Result<()> {
         statistics: group.stat()?,
     };
     if as_json {
-        #[derive(Serialize)]
-        struct Document<'a> {
-            cgroup: &'a CgroupState,
-        }
-        return output::print_json("plimsoll.show/2", &Document { cgroup: &state });
+        return output::print_json("plimsoll.show/2", &BTreeMap::from([("cgroup", state)]));
     }
     let sample = Sample {
         usage_usec: state.usage_usec,

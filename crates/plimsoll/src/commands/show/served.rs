@@ -1,5 +1,7 @@
 //! Groups in the state of their owner.
 
+use std::collections::BTreeMap;
+
 use plimsoll_daemon::state::Group;
 use plimsoll_engine::sample::TaskRates;
 use serde::Serialize;
@@ -76,19 +78,13 @@ fn lines(group: &Group, owner: Option<u32>) -> Vec<String> {
 
 /// Prints JSON: one group as `group`, several as `groups`.
 fn print_json(groups: &[Group], pid: Option<u32>) -> Result<()> {
-    #[derive(Serialize)]
-    #[serde(rename_all = "kebab-case")]
-    enum Document<'a> {
-        Group(&'a Served<'a>),
-        Groups(&'a [Served<'a>]),
-    }
     let served = groups.iter().map(|group| Served { group, pid });
     let served: Vec<_> = served.collect();
-    let document = match &*served {
-        [one] => Document::Group(one),
-        several => Document::Groups(several),
-    };
-    output::print_json("plimsoll.show/2", &document)
+    const SCHEMA: &str = "plimsoll.show/2";
+    match &*served {
+        [one] => output::print_json(SCHEMA, &BTreeMap::from([("group", one)])),
+        several => output::print_json(SCHEMA, &BTreeMap::from([("groups", several)])),
+    }
 }
 
 #[cfg(test)]
