@@ -7,7 +7,7 @@ BIN := target/release/plimsoll
 SHELL_SCRIPTS := $(shell git grep -lIE '^\#!(/usr/bin/env bash|/bin/bash|/bin/sh)' 2>/dev/null)
 C_SOURCES := $(shell git ls-files 'policy/*.c' 'policy/*.h' 'vm/*.c' 'crates/*/src/bpf/*' 2>/dev/null)
 
-.PHONY: help build demo test test-kernel lint build-tests unit facts facts-here bpf proofs docs prove audit deny metrics-test systemd-test report seeds vm-selftest lab lab-full lab-compare lab-report lab-programs lab-measure install uninstall clean
+.PHONY: help build demo test test-kernel lint build-tests unit facts facts-here bpf proofs docs prove audit deny metrics-test systemd-test report seeds vm-selftest lab lab-full lab-report lab-programs lab-measure install uninstall clean
 
 help:
 	@echo "make demo         see the main job on this machine, in about 80 seconds"
@@ -20,7 +20,6 @@ help:
 	@echo "make lab CELL=7/2/sched-ext/service-400   one cell of it, in two minutes"
 	@echo "make lab FILTER=headroom   promises whose test matches"
 	@echo "make lab-full     the whole matrix; resumes after an interruption"
-	@echo "make lab-compare  measure again, and print what left its recorded band"
 	@echo "make lab-report   docs/results.md and other tables from the recorded results"
 	@echo "make audit        by hand: licences, Prometheus, browser, systemd, random seeds"
 	@echo "parts of make test: $(GATE)"
@@ -163,9 +162,6 @@ PROMISES = --jobs $(JOBS) $(if $(FILTER),--filter '$(FILTER)')
 lab lab-full: lab-programs $(if $(CELL),,lab-measure)
 	$(if $(FILTER),,$(LAB_RUN))
 	$(if $(CELL),,$(LAB) promises $(PROMISES) --write docs/promises.json)
-
-lab-compare: lab-measure
-	$(LAB) compare $(PROMISES)
 
 lab-report: lab-programs
 	$(LAB) report

@@ -29,7 +29,7 @@ use clap::{Parser, Subcommand};
 
 use cell::Cell;
 use error::{LabError, Result};
-use promises::{Measurement, Promises, compared, printed};
+use promises::{Measurement, Promises, printed};
 use results::Results;
 
 /// The committed figures, below the project's folder, in which this program runs.
@@ -79,11 +79,6 @@ enum Action {
         /// Also write the rows into this file, replacing earlier ones of the same tests
         #[arg(long)]
         write: Option<PathBuf>,
-    },
-    /// Measure promises again, and print what is outside of its stored band
-    Compare {
-        #[command(flatten)]
-        measurement: Measurement,
     },
     /// Generate docs/results.md, its plots and the tables of README.md and docs/scheduler.md
     Report {
@@ -153,16 +148,6 @@ fn run(action: Action) -> Result<()> {
             }
         }
         Action::Promises { measurement, write } => promises(measurement, write),
-        Action::Compare { measurement } => {
-            let missing = || LabError::Results {
-                path: PROMISES.into(),
-                why: "there is nothing to compare with; run: make lab".to_owned(),
-            };
-            let stored = Promises::read(Path::new(PROMISES))?.ok_or_else(missing)?;
-            let (rows, _) = measurement.run()?;
-            print!("{}", compared(&rows, &stored));
-            Ok(())
-        }
         Action::Report { check } => {
             let results = Results::read(Path::new(RESULTS))?;
             let promises = Promises::read(Path::new(PROMISES))?;

@@ -8,7 +8,7 @@ mod host;
 mod page;
 
 pub use host::Measurement;
-pub use page::{compared, printed, promises_table, scheduler_table};
+pub use page::{printed, promises_table, scheduler_table};
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -123,15 +123,6 @@ pub struct Row {
     pub kernel: String,
     /// Hash of the programs.
     pub programs: String,
-}
-
-impl Row {
-    /// Whether a later median lies in the band of these guests, from their smallest to their
-    /// largest value.
-    #[must_use]
-    pub fn has_in_band(&self, median: f64) -> bool {
-        (self.smallest..=self.largest).contains(&median)
-    }
 }
 
 impl Figure {

@@ -131,39 +131,6 @@ pub fn printed(rows: &[Row]) -> String {
     table.to_markdown()
 }
 
-/// Says which new medians are outside of the stored bands.
-#[must_use]
-pub fn compared(new: &[Row], stored: &Promises) -> String {
-    let mut text = String::new();
-    let (mut inside, mut outside) = (0, 0);
-    for row in new {
-        let same = |old: &&Row| old.cell == row.cell && old.figure == row.figure;
-        let now = number(row.median);
-        let what = format!("{}: {}, {}", row.cell, row.figure, row.unit);
-        let _ = match stored.rows.iter().find(same) {
-            None => writeln!(text, "{what}: {now}, not stored"),
-            Some(old) if old.has_in_band(row.median) => {
-                inside += 1;
-                Ok(())
-            }
-            Some(old) => {
-                outside += 1;
-                let (smallest, largest) = (number(old.smallest), number(old.largest));
-                let bound = bound(row);
-                writeln!(
-                    text,
-                    "{what}: {now}, was {smallest} to {largest}; promised {bound}"
-                )
-            }
-        };
-    }
-    let _ = writeln!(
-        text,
-        "{inside} figures are inside their stored bands, {outside} outside"
-    );
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,21 +158,6 @@ mod tests {
         let mut stored = Promises::default();
         stored.replace(vec![row(9.0)], true);
         stored
-    }
-
-    #[test]
-    fn medians_outside_of_the_stored_band_are_listed() {
-        let text = compared(&[row(10.0)], &stored());
-        assert_eq!(text, "1 figures are inside their stored bands, 0 outside\n");
-        let text = compared(&[row(10.1)], &stored());
-        let line =
-            "7/2/scheduler::caps::table: rate, %: 10.1, was 8 to 10; promised at most 9.50\n";
-        assert!(text.starts_with(line), "{text}");
-        let other = Row {
-            figure: "other".to_owned(),
-            ..row(9.0)
-        };
-        assert!(compared(&[other], &stored()).contains("other, %: 9, not stored\n"));
     }
 
     #[test]
