@@ -1,6 +1,7 @@
 //! Definition of the command line, from which help, completions and man pages are generated.
 
 use std::ffi::OsString;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,11 +9,12 @@ use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use plimsoll_cgroupfs::name::text_of;
 use plimsoll_engine::knobs::Bandwidth;
-use plimsoll_engine::knobs::units::duration_ns;
 use plimsoll_engine::knobs::{
     Burst, Cap, Class, CpuLimit, CpuMax, HalfLife, Headroom, KnobError, Knobs, Nice, Quota,
     SoftCap, Tolerance, Weight,
 };
+
+use crate::times::time_in;
 
 const RUN_EXAMPLES: &str = "Examples:
   plimsoll run --class batch -- make -j8
@@ -131,21 +133,13 @@ pub struct DebugArgs {
         long,
         value_name = "TIME",
         default_value = "10s",
-        value_parser = trace_time,
+        value_parser = time_in(Duration::ZERO..=Duration::MAX, "a number with a unit, such as 500ms or 10s"),
         requires = "trace",
         allow_hyphen_values = true
     )]
     pub duration: Duration,
     #[command(flatten)]
     pub output: OutputArgs,
-}
-
-fn trace_time(text: &str) -> Result<Duration, String> {
-    let ns = duration_ns(text).map_err(|error| {
-        let problem = error.problem();
-        format!("{problem}; allowed is a number with a unit, such as 500ms or 10s")
-    })?;
-    Ok(Duration::from_nanos(ns))
 }
 
 /// Arguments of `daemon`.
@@ -358,24 +352,7 @@ pub struct ShowArgs {
 
 /// Shortest and longest phase. In shorter ones, percentiles are not
 /// significant.
-const PHASE_RANGE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
-
-/// Parses the measured time of a phase.
-///
-/// # Errors
-/// If it is not a duration, or out of range.
-fn phase(text: &str) -> Result<Duration, String> {
-    let allowed = "allowed: 2s … 60s, such as 8s or 2500ms";
-    let ns = duration_ns(text).map_err(|error| format!("{}; {allowed}", error.problem()))?;
-    let phase = Duration::from_nanos(ns);
-    if phase < PHASE_RANGE.0 || phase > PHASE_RANGE.1 {
-        return Err(format!("is out of range; {allowed}"));
-    }
-    // Rounded to whole milliseconds, which the commands can express.
-    Ok(Duration::from_millis(
-        u64::try_from(phase.as_millis()).unwrap_or(u64::MAX),
-    ))
-}
+const PHASE_RANGE: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(60);
 
 /// Arguments of `demo`.
 #[derive(Debug, Args)]
@@ -385,7 +362,7 @@ pub struct DemoArgs {
         long,
         value_name = "TIME",
         default_value = "7s",
-        value_parser = phase,
+        value_parser = time_in(PHASE_RANGE, "2s … 60s, such as 8s or 2500ms"),
         allow_hyphen_values = true
     )]
     pub phase: Duration,
@@ -409,29 +386,32 @@ mod tests {
     }
 
     #[test]
-    fn phases_from_two_seconds_to_a_minute() {
-        assert_eq!(phase("8s").unwrap(), Duration::from_secs(8));
-        assert_eq!(phase("2s").unwrap(), PHASE_RANGE.0);
-        assert_eq!(phase("60s").unwrap(), PHASE_RANGE.1);
-        assert_eq!(phase("2500.4ms").unwrap(), Duration::from_millis(2500));
-    }
-
-    #[test]
-    fn other_phases_are_refused_in_one_line() {
-        let bad = [
-            "",
-            "8",
-            "-8s",
-            "1s",
-            "1.999s",
-            "61s",
-            "NaN",
-            "8 parsecs",
-            "9999999999999s",
-        ];
-        for text in bad {
-            let problem = phase(text).unwrap_err();
-            assert!(problem.contains("2s … 60s"), "{text}: {problem}");
+    fn times_have_a_range() {
+        for (option, good, allowed) in [
+            ("top --interval", ["200ms", "60s"], "200ms to 60s"),
+            ("demo --phase", ["2s", "60s"], "2s … 60s"),
+        ] {
+            let parse = |text: &str| {
+                let words = ["plimsoll"].into_iter().chain(option.split(' '));
+                Cli::try_parse_from(words.chain([text]))
+            };
+            for text in good {
+                assert!(parse(text).is_ok(), "{option} {text}");
+            }
+            for text in [
+                "199ms",
+                "61s",
+                "0s",
+                "-1s",
+                "1",
+                "",
+                "NaN",
+                "8 parsecs",
+                "99999999999999999999s",
+            ] {
+                let error = parse(text).unwrap_err().to_string();
+                assert!(error.contains(allowed), "{error}");
+            }
         }
     }
 

@@ -14,6 +14,7 @@ mod owner;
 mod run;
 mod sim;
 mod target;
+mod times;
 mod top;
 
 use std::process::ExitCode;

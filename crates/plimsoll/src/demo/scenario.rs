@@ -205,6 +205,8 @@ pub struct Scenario {
 impl Scenario {
     /// Phases for a machine with `cpus` CPUs.
     pub fn new(phase: Duration, cpus: usize, host: &Capabilities, support: &Support) -> Self {
+        // Whole milliseconds, which the commands can express.
+        let phase = phase - Duration::from_nanos(u64::from(phase.subsec_nanos() % 1_000_000));
         let mut phases = neighbours(phase, cpus, support);
         let mut notes = Vec::new();
         if let Some(reason) = &support.no_guard {
@@ -354,7 +356,7 @@ mod tests {
             has_scheduler: true,
         };
         for cpus in [1, 2, 7, 64, 512] {
-            let (phase, host) = (Duration::from_millis(2_500), fixture::host());
+            let (phase, host) = (Duration::from_micros(2_500_400), fixture::host());
             let scenario = Scenario::new(phase, cpus, &host, &support);
             assert_eq!(scenario.phases.len(), 12);
             for phase in &scenario.phases {

@@ -12,17 +12,18 @@ mod source;
 mod terminal;
 
 use std::io::{self, IsTerminal as _};
+use std::ops::RangeInclusive;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use plimsoll_engine::knobs::units::duration_ns;
 use signal_hook::low_level::emulate_default_handler;
 
 pub use columns::Column;
 
 use crate::error::{Result, UsageError};
+use crate::times::time_in;
 use draw::Look as Appearance;
 use events::{Event, Events};
 use model::{Effect, Model};
@@ -38,23 +39,8 @@ pub const EXAMPLES: &str = "Examples:
 
 Press ? for the keys. Falls back to ASCII if the locale is not UTF-8; NO_COLOR disables colours.";
 
-const INTERVAL_MIN: Duration = Duration::from_millis(200);
-const INTERVAL_MAX: Duration = Duration::from_secs(60);
-
-/// Parses the interval between updates.
-///
-/// # Errors
-/// If it is not a duration, or out of range.
-pub fn interval(text: &str) -> std::result::Result<Duration, String> {
-    let allowed = "allowed: a time from 200ms to 60s, such as 1s";
-    let ns = duration_ns(text).map_err(|error| format!("{}; {allowed}", error.problem()))?;
-    let interval = Duration::from_nanos(ns);
-    if (INTERVAL_MIN..=INTERVAL_MAX).contains(&interval) {
-        Ok(interval)
-    } else {
-        Err(format!("is out of range; {allowed}"))
-    }
-}
+const INTERVAL_RANGE: RangeInclusive<Duration> =
+    Duration::from_millis(200)..=Duration::from_secs(60);
 
 /// Arguments of `top`.
 #[derive(Debug, Args)]
@@ -64,7 +50,7 @@ pub struct TopArgs {
         long,
         value_name = "TIME",
         default_value = "1s",
-        value_parser = interval,
+        value_parser = time_in(INTERVAL_RANGE, "a time from 200ms to 60s, such as 1s"),
         allow_hyphen_values = true
     )]
     pub interval: Duration,
@@ -179,26 +165,3 @@ fn react(model: &mut Model, event: Event) -> Reaction {
 
 #[cfg(test)]
 mod testing;
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn intervals_have_a_range() {
-        assert_eq!(interval("200ms"), Ok(Duration::from_millis(200)));
-        assert_eq!(interval("60s"), Ok(Duration::from_secs(60)));
-        for bad in [
-            "199ms",
-            "61s",
-            "0s",
-            "-1s",
-            "1",
-            "",
-            "fast",
-            "99999999999999999999s",
-        ] {
-            let problem = interval(bad).unwrap_err();
-            assert!(problem.contains("200ms to 60s"), "{bad}: {problem}");
-        }
-    }
-}
