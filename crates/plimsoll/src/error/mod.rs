@@ -65,8 +65,6 @@ pub enum CommandError {
     /// The knobs that `doctor` plans are invalid.
     #[error("doctor: {0}")]
     Doctor(#[source] serde_json::Error),
-    #[error("/proc/stat: no line of all CPUs")]
-    NoCpuLine,
     /// The process that was to run the command has died.
     #[error("the command could not be started")]
     NotStarted,

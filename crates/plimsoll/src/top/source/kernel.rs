@@ -1,45 +1,19 @@
 //! A state without an owner: the machine, as the kernel counts it.
 
-use std::fs;
 use std::sync::Arc;
 
 use nix::time::{ClockId, clock_gettime};
 use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_daemon::state::{Daemon, Machine, State};
-use plimsoll_engine::EngineError;
 use plimsoll_engine::cgroup::BusyMeter;
 use plimsoll_engine::host::nr_cpus_online;
 
 use crate::error::{CommandError, Result};
 
-/// A tick of `/proc/stat`.
-const TICK_USEC: u64 = 10_000;
-
-/// Counter of the machine's busy time.
-enum Busy {
-    /// The kernel's exact counters.
-    Exact(Box<BusyMeter>),
-    /// `/proc/stat`, in ticks: there is no cgroup hierarchy to read.
-    Ticks,
-}
-
 pub struct Kernel {
-    busy: Option<Busy>,
+    /// Meter of the machine's busy time; `None`: it was not read yet.
+    busy: Option<BusyMeter>,
     busy_usec: u64,
-}
-
-/// Busy time of all CPUs in the text of `/proc/stat`, in ticks.
-fn busy_ticks(text: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    let fields: Vec<u64> = line
-        .split_whitespace()
-        .map_while(|field| field.parse().ok())
-        .collect();
-    // user, nice, system, idle, iowait, irq, softirq, steal; guests are in user.
-    let [user, nice, system, _, _, irq, softirq, ..] = fields[..] else {
-        return None;
-    };
-    Some(user + nice + system + irq + softirq)
 }
 
 fn monotonic_usec() -> Result<u64> {
@@ -60,7 +34,7 @@ impl Kernel {
     /// The state now: a machine without groups.
     ///
     /// # Errors
-    /// When the kernel's counters cannot be read.
+    /// When the kernel's counters cannot be read, such as without a cgroup hierarchy.
     pub fn state(&mut self) -> Result<State> {
         self.count_busy()?;
         Ok(State {
@@ -79,24 +53,14 @@ impl Kernel {
     }
 
     fn count_busy(&mut self) -> Result<()> {
-        let busy = self.busy.get_or_insert_with(|| {
-            let hierarchy = Hierarchy::find().map(Arc::new);
-            let busy = hierarchy
-                .map_err(EngineError::from)
-                .and_then(|hierarchy| BusyMeter::start(&hierarchy));
-            match busy {
-                Ok(meter) => Busy::Exact(Box::new(meter)),
-                Err(_) => Busy::Ticks,
+        let meter = match &mut self.busy {
+            Some(meter) => meter,
+            None => {
+                let hierarchy = Arc::new(Hierarchy::find()?);
+                self.busy.insert(BusyMeter::start(&hierarchy)?)
             }
-        });
-        match busy {
-            Busy::Exact(meter) => self.busy_usec += meter.busy_ns()? / 1_000,
-            Busy::Ticks => {
-                let text =
-                    fs::read_to_string("/proc/stat").map_err(CommandError::io("/proc/stat"))?;
-                self.busy_usec = busy_ticks(&text).ok_or(CommandError::NoCpuLine)? * TICK_USEC;
-            }
-        }
+        };
+        self.busy_usec += meter.busy_ns()? / 1_000;
         Ok(())
     }
 }
@@ -104,14 +68,6 @@ impl Kernel {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn busy_ticks_are_neither_idle_nor_waiting() {
-        let text = "cpu  10 2 3 1000 50 4 5 6 7 8\ncpu0 1 1 1 1 1 1 1\n";
-        assert_eq!(busy_ticks(text), Some(24));
-        assert_eq!(busy_ticks("cpu0 1 2 3\n"), None);
-        assert_eq!(busy_ticks("cpu  1 2\n"), None);
-    }
 
     #[test]
     fn machine_is_shown_without_an_owner() {
