@@ -36,9 +36,8 @@ use plimsoll_load::Stop;
 use crate::cli::DemoArgs;
 use crate::daemon::{HostStarter, guard};
 use crate::error::Result;
-use crate::output;
+use crate::output::{self, ResultFile};
 use outcome::{Host, Outcome, SCHEMA};
-use report::ReportFile;
 use runner::Runner;
 use scenario::{Scenario, Support};
 
@@ -47,7 +46,7 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode> {
     let hierarchy = Arc::new(Hierarchy::find()?);
     hierarchy.check_permission()?;
     let host = Capabilities::of_this_host(&hierarchy);
-    let report = ReportFile::open(&args.report)?;
+    let report = ResultFile::open("report", &args.report)?;
     let stop = Stop::on_signals()?;
     let support = support(&hierarchy, &stop)?;
     let cpus = plimsoll_load::available_cpus();

@@ -25,8 +25,6 @@ pub enum WorkloadError {
 pub enum PictureError {
     #[error("plot: `{}` has an unknown format; allowed: a name that ends in .svg", .0.display())]
     Format(PathBuf),
-    #[error("plot: `{}` cannot be written; allowed: a file in an existing folder", .0.display())]
-    NoFolder(PathBuf),
     #[error("plot: cannot draw: {0}")]
     Draw(String),
 }

@@ -1,16 +1,16 @@
 //! Output for people and programs: tables and JSON.
 
 pub mod drawing;
+mod file;
 mod group;
 mod json;
-mod picture;
 mod progress;
 mod statistics;
 mod table;
 
+pub use file::ResultFile;
 pub use group::{group_rows, origin};
 pub use json::print as print_json;
-pub use picture::Picture;
 pub use progress::Progress;
 pub use statistics::{cpu_time, run_statistics, statistics_rows, task_rows, task_table};
 pub use table::print_while_read;

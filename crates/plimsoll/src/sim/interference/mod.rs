@@ -14,7 +14,7 @@ mod rows;
 mod table;
 
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -23,8 +23,8 @@ use plimsoll_load::Stop;
 use plimsoll_sim::interference::published::{self, PublishedRow};
 use plimsoll_sim::interference::{CellReport, Experiment, Watch};
 
-use crate::error::{Result, UsageError};
-use crate::output::{self, Picture, Progress, print_line};
+use crate::error::{PictureError, Result, UsageError};
+use crate::output::{self, Progress, ResultFile, print_line};
 use outcome::{Outcome, SCHEMA};
 
 /// Examples at the end of the help.
@@ -92,7 +92,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     };
     experiment.check()?;
     let threads = threads(args.threads)?;
-    let picture = args.plot.as_deref().map(Picture::check).transpose()?;
+    let picture = args.plot.as_deref().map(picture).transpose()?;
     let stop = Stop::on_signals()?;
     let reports = simulate(&experiment, threads, &stop)?;
     let outcome = Outcome::new(&experiment, reports, &source);
@@ -106,6 +106,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     print(&outcome, args)?;
     drawn?;
     Ok(exit_code(&stop))
+}
+
+fn picture(path: &Path) -> Result<ResultFile> {
+    if path.extension().is_none_or(|end| end != "svg") {
+        return Err(PictureError::Format(path.to_owned()).into());
+    }
+    ResultFile::open("plot", path)
 }
 
 /// Exit code: 0, or that of the signal that interrupted the run.
