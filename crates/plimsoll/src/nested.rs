@@ -13,7 +13,7 @@ use plimsoll_engine::sample::Sample;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::error::{CommandError, Result, WorkloadError};
+use crate::error::{CommandError, Result};
 
 /// Bound of the output of a command.
 const OUTPUT_BYTES_MAX: u64 = 4 << 20;
@@ -156,7 +156,7 @@ impl Ended {
             .next_back();
         let reason = said.map_or_else(|| self.status.to_string(), str::to_owned);
         let what = self.what.clone();
-        WorkloadError::Failed { what, reason }.into()
+        CommandError::Workload { what, reason }
     }
 
     /// Report on standard output, if the command printed one.

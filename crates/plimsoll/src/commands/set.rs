@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::cli::SetArgs;
 use crate::commands::show;
-use crate::error::{CommandError, OwnerError, Result, UsageError};
+use crate::error::{CommandError, OwnerError, Result};
 use crate::output;
 use crate::owner::{self, Owner};
 use crate::run::warn_of_losses;
@@ -31,12 +31,12 @@ pub fn run(args: &SetArgs) -> Result<ExitCode> {
         if nothing {
             return switch_burst(enabled, args.json);
         }
-        return Err(UsageError::BurstWithKnobs.into());
+        return Err(CommandError::BurstWithKnobs);
     }
     match (args.reset, nothing) {
         (true, true) => reset(args),
-        (true, false) => Err(UsageError::ResetWithKnobs.into()),
-        (false, true) => Err(UsageError::NoKnob.into()),
+        (true, false) => Err(CommandError::ResetWithKnobs),
+        (false, true) => Err(CommandError::NoKnob),
         (false, false) => change(args),
     }
 }
@@ -138,7 +138,7 @@ fn switch_burst(enabled: bool, as_json: bool) -> Result<ExitCode> {
 /// Resets the knobs of a target at the owner that has it.
 fn reset(args: &SetArgs) -> Result<ExitCode> {
     if args.plan.dry_run {
-        return Err(UsageError::ResetDryRun.into());
+        return Err(CommandError::ResetDryRun);
     }
     let target = match Hierarchy::find() {
         Ok(hierarchy) => Target::find(&hierarchy, &args.target)?,

@@ -30,7 +30,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::cli::DaemonArgs;
-use crate::error::{CommandError, DaemonError, OwnerError, Result};
+use crate::error::{CommandError, OwnerError, Result};
 use crate::output;
 use crate::owner::{Owner, TAKEN, wait_for_ownership};
 use notify::Supervisor;
@@ -89,7 +89,7 @@ fn check(file: &Path) -> Result<ExitCode> {
     if let Ok(hierarchy) = Hierarchy::find().map(Arc::new) {
         let starter = HostStarter::new(&hierarchy, &RuntimeFolder::of_this_host());
         let checked = service::check(&config, &hierarchy, &starter);
-        checked.map_err(|source| DaemonError::NotEnforceable {
+        checked.map_err(|source| CommandError::NotEnforceable {
             file: file.to_owned(),
             source: source.into(),
         })?;
@@ -121,7 +121,7 @@ fn own(
         heartbeat: Some(supervisor.heartbeat()),
         log: Arc::clone(log),
     });
-    let service = service.map_err(|error| DaemonError::Service(error.into()))?;
+    let service = service.map_err(|error| CommandError::Service(error.into()))?;
     let handle = service.handle();
     let served = serve(&service, runtime, log);
     let (control, metrics) = match served {
@@ -171,7 +171,7 @@ fn succeed(runtime: &RuntimeFolder, hierarchy: &Hierarchy) -> Result<Ownership> 
     let daemon = owner.show(None)?.daemon;
     if !daemon.config.as_os_str().is_empty() {
         let pid = daemon.pid;
-        return Err(DaemonError::RunsAlready { pid }.into());
+        return Err(CommandError::RunsAlready { pid });
     }
     let remains = || OwnerError::Remains { pid: daemon.pid };
     // In another PID namespace its own pid would denote another process here.
@@ -192,7 +192,7 @@ fn serve(
     log: &Arc<Log>,
 ) -> Result<(Server, Option<MetricsServer>)> {
     let path = runtime.path().join(SOCKET);
-    let control = Server::bind(&path, Arc::new(service.handle())).map_err(DaemonError::from)?;
+    let control = Server::bind(&path, Arc::new(service.handle()))?;
     if let Some(problem) = control.problem() {
         log.warning("control", problem);
     }

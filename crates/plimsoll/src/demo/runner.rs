@@ -13,7 +13,7 @@ use plimsoll_load::{BurnReport, Document, ServiceReport, Stop};
 use super::outcome::{Burners, Outcome, PhaseResult, milliseconds, percent};
 use super::progress::Progress;
 use super::scenario::{GRACE, Job, Part, Phase, Scenario, WARMUP};
-use crate::error::{CommandError, Result, WorkloadError};
+use crate::error::{CommandError, Result};
 use crate::meter::Meter;
 use crate::nested::{Ended, Running};
 use crate::owner::Owner;
@@ -148,7 +148,7 @@ impl<'a> Runner<'a> {
                 return Err(early.finish()?.failure());
             }
             if Instant::now() > end + GRACE + PATIENCE {
-                return Err(WorkloadError::ServiceTooLong { phase: phase.key }.into());
+                return Err(CommandError::ServiceTooLong { phase: phase.key });
             }
             if meter.tick()? {
                 let left = end.saturating_duration_since(Instant::now());

@@ -7,7 +7,7 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::error::{CommandError, PictureError, Result};
+use crate::error::{CommandError, Result};
 
 /// Font family of text; the viewer has a font of this kind.
 pub const FONT: &str = "sans-serif";
@@ -36,7 +36,7 @@ type Linear = Cartesian2d<RangedCoordf64, RangedCoordf64>;
 pub type Panel<'a> = DrawingArea<SVGBackend<'a>, Linear>;
 
 pub fn failed(error: impl std::fmt::Display) -> CommandError {
-    PictureError::Draw(error.to_string()).into()
+    CommandError::Draw(error.to_string())
 }
 
 /// Creates a drawing of `width` by `height` pixels.

@@ -22,7 +22,7 @@ use signal_hook::low_level::emulate_default_handler;
 
 pub use columns::Column;
 
-use crate::error::{Result, UsageError};
+use crate::error::{CommandError, Result};
 use crate::times::time_in;
 use draw::Look as Appearance;
 use events::{Event, Events};
@@ -73,7 +73,7 @@ pub fn run(args: &TopArgs) -> Result<ExitCode> {
     }
     let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
     if is_dumb || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
-        return Err(UsageError::NoTerminal.into());
+        return Err(CommandError::NoTerminal);
     }
     let ended_by = live(model)?;
     if let Some(signal) = ended_by {

@@ -20,7 +20,7 @@ use plimsoll_engine::{EngineError, knobs};
 use serde::Serialize;
 
 use crate::cli::ShowArgs;
-use crate::error::{CommandError, Result, UsageError};
+use crate::error::{CommandError, Result};
 use crate::output;
 use crate::owner::Owner;
 use crate::target::Target;
@@ -70,7 +70,7 @@ fn show_tasks(target: &str, as_json: bool) -> Result<()> {
     let state = ask()?;
     if state.groups.iter().all(|it| task_rates(it).is_none()) {
         let target = target.to_owned();
-        return Err(UsageError::NoTaskRates { target }.into());
+        return Err(CommandError::NoTaskRates { target });
     }
     served::print(&state.groups, Some(state.daemon.pid), as_json)
 }
@@ -117,7 +117,7 @@ fn show_target(target: &str, as_json: bool) -> Result<()> {
     };
     if folder == hierarchy.cpu_folder(Path::new("")) {
         let target = target.to_owned();
-        return Err(UsageError::RootCgroup { target }.into());
+        return Err(CommandError::RootCgroup { target });
     }
     let no_target = |_| denied.unwrap_or_else(|| no_target(target).into());
     let path = hierarchy.resolve(&text_of(folder)).map_err(no_target)?;

@@ -23,7 +23,7 @@ use plimsoll_load::Stop;
 use plimsoll_sim::interference::published::{self, PublishedRow};
 use plimsoll_sim::interference::{CellReport, Experiment, Watch};
 
-use crate::error::{PictureError, Result, UsageError};
+use crate::error::{CommandError, Result};
 use crate::output::{self, Progress, ResultFile, print_line};
 use outcome::{Outcome, SCHEMA};
 
@@ -110,7 +110,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 fn picture(path: &Path) -> Result<ResultFile> {
     if path.extension().is_none_or(|end| end != "svg") {
-        return Err(PictureError::Format(path.to_owned()).into());
+        return Err(CommandError::PictureFormat(path.to_owned()));
     }
     ResultFile::open("plot", path)
 }
@@ -130,9 +130,9 @@ fn threads(asked: Option<usize>) -> Result<NonZeroUsize> {
     };
     NonZeroUsize::new(asked)
         .filter(|threads| threads.get() <= THREADS_MAX)
-        .ok_or_else(|| {
-            let (given, max) = (asked, THREADS_MAX);
-            UsageError::Threads { given, max }.into()
+        .ok_or(CommandError::Threads {
+            given: asked,
+            max: THREADS_MAX,
         })
 }
 

@@ -11,7 +11,7 @@ use plimsoll_sim::interference::{
     Burst, Distribution, Group, PARETO_ALPHA_DEFAULT, Row, SIGMA_DEFAULT, Samples,
 };
 
-use crate::error::{Result, UsageError};
+use crate::error::{CommandError, Result};
 
 const DISTRIBUTIONS: &str =
     "exponential, poisson, pareto, pareto:ALPHA, lognormal, lognormal:SIGMA, empirical";
@@ -290,7 +290,7 @@ impl RowArgs {
         }
         let needs_them = self.distribution.contains(&DistributionArg::Empirical);
         if needs_them != samples.is_some() {
-            return Err(UsageError::SamplesAlone.into());
+            return Err(CommandError::SamplesAlone);
         }
         let asked = self.distribution.iter();
         let known = asked.filter_map(|asked| match asked {
