@@ -5,7 +5,6 @@
 
 mod exposition;
 mod families;
-mod reply;
 mod server;
 
 pub use exposition::openmetrics;

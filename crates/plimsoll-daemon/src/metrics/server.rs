@@ -19,8 +19,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
-use super::reply::Reply;
-
 /// Name of the thread that serves metrics; a panic in it does not end the daemon.
 pub const THREAD: &str = "metrics";
 /// Connections at once. For another one, the oldest is closed, so that idle
@@ -202,7 +200,7 @@ struct Service {
 }
 
 impl Service {
-    fn answer(&self, request: &Request<Incoming>) -> Response<Reply> {
+    fn answer(&self, request: &Request<Incoming>) -> Response<String> {
         let path = request.uri().path();
         if !["/", "/metrics"].contains(&path) {
             return plain(StatusCode::NOT_FOUND, "there is only /metrics\n");
@@ -214,22 +212,18 @@ impl Service {
             return refusal;
         }
         if path == "/" {
-            return response(
-                StatusCode::OK,
-                "text/html; charset=utf-8",
-                Reply::new(INDEX),
-            );
+            return response(StatusCode::OK, "text/html; charset=utf-8", INDEX.into());
         }
         // A request for the head gets the length alone.
-        response(StatusCode::OK, OPENMETRICS, Reply::new((self.render)()))
+        response(StatusCode::OK, OPENMETRICS, (self.render)())
     }
 }
 
-fn plain(status: StatusCode, text: &'static str) -> Response<Reply> {
-    response(status, "text/plain; charset=utf-8", Reply::new(text))
+fn plain(status: StatusCode, text: &'static str) -> Response<String> {
+    response(status, "text/plain; charset=utf-8", text.into())
 }
 
-fn response(status: StatusCode, content_type: &'static str, reply: Reply) -> Response<Reply> {
+fn response(status: StatusCode, content_type: &'static str, reply: String) -> Response<String> {
     let mut response = Response::new(reply);
     *response.status_mut() = status;
     let content_type = HeaderValue::from_static(content_type);
