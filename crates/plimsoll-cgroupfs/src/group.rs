@@ -238,15 +238,6 @@ impl CpuGroup {
         files::read_ids(&self.cpu_file("cgroup.procs"))
     }
 
-    /// Returns whether the cgroup or one below it has a process.
-    pub fn is_populated(&self) -> Result<bool> {
-        if self.version() == Version::V2 {
-            let events = files::read_text(&self.cpu_file("cgroup.events"))?;
-            return Ok(events.lines().any(|line| line == "populated 1"));
-        }
-        Ok(!self.all_processes()?.is_empty())
-    }
-
     /// v2: returns the cgroup, this one or one above, that keeps its processes frozen. A process
     /// that leaves it thaws (`cgroup_freezer_migrate_task` in kernel/cgroup/freezer.c).
     #[must_use]
@@ -482,7 +473,6 @@ mod tests {
         fs::write(child.cpu_file("cgroup.procs"), "2\n3\n").unwrap();
         assert_eq!(group.processes().unwrap(), [3, 1]);
         assert_eq!(group.all_processes().unwrap(), [1, 2, 3]);
-        assert!(group.is_populated().unwrap());
     }
 
     #[test]
@@ -511,7 +501,6 @@ mod tests {
                 gone.all_processes().err(),
                 gone.threads().err(),
                 gone.all_threads().err(),
-                gone.is_populated().err(),
                 gone.usage_ns().err(),
                 gone.usage_usec().err(),
                 gone.stat().err(),

@@ -82,15 +82,6 @@ impl MetricsServer {
         address: SocketAddr,
         render: impl Fn() -> String + Send + Sync + 'static,
         report: impl Fn(io::Result<SocketAddr>) + Send + Sync + 'static,
-    ) -> io::Result<Self> {
-        Self::start_with_limits(address, render, report, Limits::default())
-    }
-
-    /// Does the same as [`MetricsServer::start`], with other limits for clients.
-    pub fn start_with_limits(
-        address: SocketAddr,
-        render: impl Fn() -> String + Send + Sync + 'static,
-        report: impl Fn(io::Result<SocketAddr>) + Send + Sync + 'static,
         limits: Limits,
     ) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()

@@ -39,7 +39,7 @@ impl Served {
     ) -> Self {
         let (sender, listening) = channel();
         let report = move |address| sender.send(address).unwrap();
-        let server = MetricsServer::start_with_limits(address, render, report, limits).unwrap();
+        let server = MetricsServer::start(address, render, report, limits).unwrap();
         let address = listening.recv().unwrap().unwrap();
         Self { server, address }
     }

@@ -233,7 +233,8 @@ fn an_address_in_use_is_reported_and_a_server_that_waits_for_it_can_stop() {
     let (server, _) = start_with_state();
     let (sender, reports) = channel();
     let report = move |result| sender.send(result).unwrap();
-    let second = MetricsServer::start(server.address, String::new, report).unwrap();
+    let second =
+        MetricsServer::start(server.address, String::new, report, Limits::default()).unwrap();
     let refused: io::Result<SocketAddr> = reports.recv().unwrap();
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::AddrInUse);
     second.stop();

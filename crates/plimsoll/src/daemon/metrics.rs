@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use plimsoll_daemon::log::Log;
-use plimsoll_daemon::metrics::{MetricsServer, TRY_AGAIN, openmetrics};
+use plimsoll_daemon::metrics::{Limits, MetricsServer, TRY_AGAIN, openmetrics};
 use plimsoll_daemon::service::Handle;
 
 use crate::error::{CommandError, Result};
@@ -46,7 +46,8 @@ pub fn start(address: SocketAddr, handle: Handle, log: Arc<Log>) -> Result<Metri
             handle.note_problem(ABOUT, Some(text));
         }
     };
-    MetricsServer::start(address, text, report).map_err(CommandError::io("cannot serve metrics"))
+    MetricsServer::start(address, text, report, Limits::default())
+        .map_err(CommandError::io("cannot serve metrics"))
 }
 
 #[cfg(test)]

@@ -732,6 +732,11 @@ pub fn tasks_below(group: &CpuGroup) -> Vec<i32> {
     pids.into_iter().flat_map(threads_of).collect()
 }
 
+/// Returns whether the cgroup is there, and it or one below it has a process.
+pub fn has_processes(group: &CpuGroup) -> bool {
+    group.all_processes().is_ok_and(|pids| !pids.is_empty())
+}
+
 /// The cgroup of a process in each hierarchy that matters, as text.
 pub fn membership(pid: i32) -> String {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();

@@ -24,7 +24,7 @@ pub fn policy(group: &CpuGroup, json: &str) -> GroupPolicy {
 /// The engine without a daemon; nothing was left to it.
 pub fn start(host: &Host) -> CgroupEnforcer {
     let runtime = RuntimeFolder::at(host.runtime());
-    let (enforcer, left) = CgroupEnforcer::start(host.hierarchy(), &runtime).unwrap();
+    let (enforcer, left) = CgroupEnforcer::adopting(host.hierarchy(), &runtime).unwrap();
     assert_eq!(left, UndoReport::default());
     enforcer
 }

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
-use crate::common::{Host, bandwidth_us, binary, wait_until};
+use crate::common::{Host, bandwidth_us, binary, has_processes, wait_until};
 use crate::rig::{Daemon, of_cgroup, remove_group, rule};
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_cgroupfs::name::text_of;
@@ -89,9 +89,7 @@ fn command_of_any_bytes_is_shown_escaped() {
     let load = "load burn --threads 1 --duration 600s";
     let words = run.into_iter().chain([program.as_os_str()]);
     let running = host.start(words.chain(load.split(' ').map(OsStr::new)));
-    wait_until("it runs", || {
-        host.normal("odd").is_populated().unwrap_or(false)
-    });
+    wait_until("it runs", || has_processes(&host.normal("odd")));
     let shown = host.run(["show", "odd"]).good().stdout;
     assert!(shown.contains("a\\xff\\x1b[31m"), "{shown:?}");
     assert!(!shown.contains('\x1b'), "{shown:?}");

@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use crate::account::{Account, USER};
-use crate::common::{Host, Running, bandwidth_us, binary, is_alive, membership, wait_until};
+use crate::common::{
+    Host, Running, bandwidth_us, binary, has_processes, is_alive, membership, wait_until,
+};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use plimsoll_daemon::control::protocol::SOCKET;
@@ -296,7 +298,7 @@ fn a_users_owner_beside_roots() {
     };
     let running = theirs("run --name job --quota 20ms/100ms -- sleep 600");
     let group = subtree.child("plimsoll").child("job");
-    wait_until("theirs runs", || group.is_populated().unwrap_or(false));
+    wait_until("theirs runs", || has_processes(&group));
     assert_eq!(bandwidth_us(&group).0, 20_000);
     assert_eq!(bandwidth_us(&host.normal("job")).0, 30_000);
     let owner = crate::common::owner_at(&user.runtime().join("plimsoll").join(SOCKET)).unwrap();

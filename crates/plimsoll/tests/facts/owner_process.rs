@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use plimsoll_daemon::control::client::Client;
 use plimsoll_daemon::control::protocol::{Request, SOCKET};
 
-use crate::common::{Host, is_alive, text, wait_until};
+use crate::common::{Host, has_processes, is_alive, text, wait_until};
 
 /// Lines of `/proc/PID/status` that a process inherits.
 const INHERITED: [&str; 5] = ["SigBlk", "SigIgn", "Umask", "Cpus_allowed", "Groups"];
@@ -165,7 +165,7 @@ fn an_owner_has_two_files_open_for_each_command_at_most() {
     let runs = |all: &[crate::common::Running]| {
         (0..all.len()).all(|number| {
             let group = host.batch(&format!("job-{number}"));
-            group.is_populated().unwrap_or(false)
+            has_processes(&group)
         })
     };
     let mut all = vec![start(0)];
@@ -194,9 +194,7 @@ fn an_owner_has_two_files_open_for_each_command_at_most() {
 fn an_owner_without_a_free_file_descriptor_says_so() {
     let host = Host::new();
     let running = host.start(["run", "--name", "job", "--", "sleep", "600"]);
-    wait_until("it runs", || {
-        host.normal("job").is_populated().unwrap_or(false)
-    });
+    wait_until("it runs", || has_processes(&host.normal("job")));
     let owner = host.owner_pid();
     let pid = running.pid().to_string();
     let process = host.normal("job").processes().unwrap()[0];

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::account::{Account, USER};
-use crate::common::{Host, bandwidth_us, wait_until};
+use crate::common::{Host, bandwidth_us, has_processes, wait_until};
 use plimsoll_daemon::control::protocol::SOCKET;
 
 /// The uid of `nobody` is the same everywhere.
@@ -82,7 +82,7 @@ fn in_a_delegated_subtree_a_user_needs_no_root() {
     ] {
         let group = subtree.child(group);
         let mut running = run(&format!("run --name g {knobs} -- sleep 600"));
-        running.wait_until("it runs", || group.is_populated().unwrap_or(false));
+        running.wait_until("it runs", || has_processes(&group));
         assert_eq!(bandwidth_us(&group).0, quota, "{knobs:?}");
         // Without a group the owner may have ended by itself.
         let state = crate::common::owner_at(&socket).expect("an owner runs");

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::common::{Host, bandwidth_us, wait_until};
+use crate::common::{Host, bandwidth_us, has_processes, wait_until};
 use crate::rig::shown;
 use plimsoll_engine::tasks::nice;
 
@@ -78,9 +78,7 @@ fn a_dry_run_of_set_and_a_refused_one_change_nothing() {
     let mut host = Host::new();
     let group = host.group("foreign");
     let running = host.start(["run", "--name", "g", "--cap", "50%", "--", "sleep", "600"]);
-    wait_until("it runs", || {
-        host.normal("g").is_populated().unwrap_or(false)
-    });
+    wait_until("it runs", || has_processes(&host.normal("g")));
     // It is also journaled.
     host.show("g");
     let before = host.snapshot();

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::thread;
 
 use crate::common::{
-    Host, bandwidth_us, is_alive, membership, task_ns, threads_of, wait_for, wait_until,
+    Host, bandwidth_us, has_processes, is_alive, membership, task_ns, threads_of, wait_for,
+    wait_until,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -68,7 +69,7 @@ fn sigterm_and_sigint_end_the_command_and_undo_everything() {
             wait_until("it is there", || {
                 ["plimsoll/g", "plimsoll-batch/g", "plimsoll-soft-g"]
                     .iter()
-                    .any(|name| host.base().child(name).is_populated().unwrap_or(false))
+                    .any(|name| has_processes(&host.base().child(name)))
             });
             running.send(signal);
             let finished = running.finish();
@@ -99,7 +100,7 @@ fn helper_that_panics_while_it_keeps_groups() {
     let hierarchy = Arc::new(Hierarchy::find().unwrap());
     let runtime = RuntimeFolder::of_this_user();
     let mut members = Vec::new();
-    let (mut enforcer, _) = CgroupEnforcer::start(&hierarchy, &runtime).unwrap();
+    let (mut enforcer, _) = CgroupEnforcer::adopting(&hierarchy, &runtime).unwrap();
     let mut demand = Demand::default();
     demand.add(Some("30%".parse().unwrap()), None);
     let machine = MachinePolicy {
@@ -244,7 +245,7 @@ fn restore_without_an_owner_moves_running_processes_out_of_their_groups() {
     running.kill_hard();
     host.kill_owner();
     // It is still limited, and reported.
-    assert!(group.is_populated().unwrap());
+    assert!(has_processes(&group));
     assert_eq!(bandwidth_us(&group), (2_000, 100_000, 0));
     let all = host.run(["show"]).good().stdout;
     assert!(all.contains("LEFT BEHIND"), "{all}");

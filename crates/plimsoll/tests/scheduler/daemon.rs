@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::enforcer::EnforcerKind;
 
-use crate::common::wait_until;
+use crate::common::{has_processes, wait_until};
 use crate::daemon_rig::{Daemon, is_idle, of_cgroup, quota_us, rule, rule_of, shown};
 use crate::rig::{EagerHugePages, Rig, cgroup_id, rig, state};
 
@@ -56,7 +56,7 @@ fn a_reload_goes_to_the_stock_kernel_and_back() {
     let words = "run --class batch --quota 20ms/100ms --name sleeper -- sleep 100000";
     let command = rig.host.start(words.split(' '));
     let own = rig.host.batch("sleeper");
-    wait_until("it is there", || own.is_populated().unwrap_or(false));
+    wait_until("it is there", || has_processes(&own));
     let own_before = (cgroup_id(&own), own.processes().unwrap());
     // In this order: a quota that is set after the look at the scheduler came too late.
     let have_quotas = || [&job, &own].iter().all(|group| quota_us(group) != -1);

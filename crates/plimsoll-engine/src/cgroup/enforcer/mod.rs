@@ -22,7 +22,6 @@ use crate::error::{EngineError, Result};
 use crate::group_policy::{GroupPolicy, Selector};
 use crate::host_tuning;
 use crate::journal::Journal;
-use crate::knobs::Knobs;
 use crate::machine_policy::MachinePolicy;
 use crate::runtime::RuntimeFolder;
 use crate::sample::{HeadroomSample, Sample, TaskRates};
@@ -67,23 +66,9 @@ fn no_group(name: &str) -> EngineError {
 }
 
 impl CgroupEnforcer {
-    /// Creates an enforcer after a check that this process may change cgroups, and undoes the
-    /// changes that earlier ones left behind.
-    ///
-    /// # Errors
-    /// When there is no permission; the error names a remedy.
-    pub fn start(
-        hierarchy: &Arc<Hierarchy>,
-        runtime: &RuntimeFolder,
-    ) -> Result<(Self, UndoReport)> {
-        let (mut enforcer, mut report) = Self::adopting(hierarchy, runtime)?;
-        report.extend(enforcer.finish_adoption(&BTreeSet::new()));
-        Ok((enforcer, report))
-    }
-
-    /// Creates an enforcer as [`Self::start`] does, but takes over groups of an earlier owner when
-    /// they are added: they stay limited as they are, and only differences are written. The others
-    /// are undone by [`Action::FinishAdoption`].
+    /// Creates an enforcer after a check that this process may change cgroups. Takes over groups of
+    /// an earlier owner when they are added: they stay limited as they are, and only differences are
+    /// written. The others are undone by [`Action::FinishAdoption`].
     ///
     /// # Errors
     /// When there is no permission; the error names a remedy.
@@ -295,11 +280,6 @@ impl CgroupEnforcer {
     /// Returns whether a group still contains processes, as [`Sample::processes`] counts them.
     pub fn is_populated(&self, name: &str) -> Result<bool> {
         self.get(name)?.is_populated()
-    }
-
-    /// Returns the knobs in force for a group.
-    pub fn knobs(&self, name: &str) -> Result<&Knobs> {
-        Ok(self.get(name)?.knobs())
     }
 
     /// Does the work due by `now`. Returns the time of the next call; `None`: no work is pending.

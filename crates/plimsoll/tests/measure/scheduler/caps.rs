@@ -1,7 +1,7 @@
 //! Quotas, hard and soft caps, of a tree and of each task.
 
 use crate::clock::{MEASURED, ended, ms, rate_of, rates_of, rates_of_spinning_tasks, sleep_ms};
-use crate::common::{nr_cpus, wait_until};
+use crate::common::{has_processes, nr_cpus, wait_until};
 use crate::figure::{SPEC_1, SPEC_4, about, near};
 use crate::lab::lab_load;
 use crate::scheduler_rig::{all_cpus, binary_word, rig};
@@ -66,7 +66,7 @@ fn tree_cap_across_a_storm_of_short_processes() {
     let load = "storm --processes 1000 --parallel 8 --cpu-total 5s";
     let work = rig.batch("work", "--cap 50%", &["sleep", "80000"]);
     let group = rig.host.batch("work");
-    wait_until("it is there", || group.is_populated().unwrap_or(false));
+    wait_until("it is there", || has_processes(&group));
     let mut storm = rig.fair_load(&group, all_cpus(), load);
     sleep_ms(800);
     let rate = rate_of(&group, MEASURED);

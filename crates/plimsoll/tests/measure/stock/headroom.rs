@@ -6,7 +6,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
 use crate::clock::{MEASURED, ms, rates_of, sleep_ms};
-use crate::common::{Host, Running, nr_cpus, wait_until};
+use crate::common::{Host, Running, has_processes, nr_cpus, wait_until};
 use crate::figure::{SPEC_3, near};
 use crate::meter::{shares, start_side, tolerance};
 
@@ -99,9 +99,7 @@ fn start_sleeper(host: &Host, name: &str, pipe: &Path) -> Running {
     let words = format!("run --name {name} --class batch --headroom 30% -- sh -c");
     let words: Vec<&str> = words.split(' ').collect();
     let running = host.start(words.into_iter().chain([script, pipe.to_str().unwrap()]));
-    wait_until("it is there", || {
-        host.batch(name).is_populated().unwrap_or(false)
-    });
+    wait_until("it is there", || has_processes(&host.batch(name)));
     running
 }
 

@@ -12,7 +12,7 @@ use plimsoll_engine::tasks;
 
 use super::stress::{Offline, online_file};
 use crate::common::random::Random;
-use crate::common::{Running, bind, nr_cpus, tasks_below, wait_until};
+use crate::common::{Running, bind, has_processes, nr_cpus, tasks_below, wait_until};
 use crate::daemon_rig::{kill_all, remove_group, shown};
 use crate::rig::{Rig, all_cpus};
 use crate::shared::with_command;
@@ -96,7 +96,7 @@ impl Churn<'_> {
         // Also those that a storm has just started.
         wait_until("the group is empty", || {
             kill_all(&group.cgroup.all_processes().unwrap());
-            !group.cgroup.is_populated().unwrap()
+            !has_processes(&group.cgroup)
         });
         group.loads.into_iter().for_each(Running::kill_hard);
         if group.below.exists() {
