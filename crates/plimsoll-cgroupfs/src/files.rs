@@ -96,7 +96,7 @@ pub fn read_ids(path: &Path) -> Result<Vec<i32>> {
 }
 
 /// Lists the folders in a folder.
-pub(crate) fn folders_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
+pub fn folders_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
     // The link count is 2 plus the number of folders. Listing the files of thousands of cgroups
     // without children would be the largest cost.
     if os::look(folder)?.nr_links == 2 {
@@ -107,16 +107,28 @@ pub(crate) fn folders_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(folders.map(|found| found.path).collect())
 }
 
+/// Lists the folder of a cgroup and those of all cgroups below it, each before those in it.
+pub fn tree(folder: &Path) -> Vec<PathBuf> {
+    let mut found = vec![folder.to_owned()];
+    let mut next = 0;
+    while let Some(folder) = found.get(next) {
+        // One that has vanished has none below it.
+        let below = folders_in(folder).unwrap_or_default();
+        found.extend(below);
+        next += 1;
+    }
+    found
+}
+
 /// Lists the threads of the cgroup at `folder`, of either version, and of all below it. A vanished
 /// cgroup has none.
 pub fn threads_below(folder: &Path) -> Vec<i32> {
-    let mut names = ["cgroup.threads", "tasks"].iter();
-    let own = names.find_map(|name| read_ids(&folder.join(name)).ok());
-    let mut tids = own.unwrap_or_default();
-    for below in folders_in(folder).unwrap_or_default() {
-        tids.extend(threads_below(&below));
-    }
-    tids
+    let threads = |folder: PathBuf| {
+        let mut names = ["cgroup.threads", "tasks"].iter();
+        let own = names.find_map(|name| read_ids(&folder.join(name)).ok());
+        own.unwrap_or_default()
+    };
+    tree(folder).into_iter().flat_map(threads).collect()
 }
 
 #[cfg(test)]

@@ -26,7 +26,8 @@ mod version;
 pub use cpu_max::CpuMax;
 pub use error::{CgroupError, Result};
 pub use files::{
-    check_folder, find_folder, read_ids, read_text, threads_below, write_text, write_text_of,
+    check_folder, find_folder, folders_in, read_ids, read_text, threads_below, tree, write_text,
+    write_text_of,
 };
 pub use group::{CpuGroup, Kind, WEIGHT_DEFAULT, move_process};
 pub use hierarchy::{BASE_VARIABLE, Hierarchy};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plimsoll_cgroupfs::{CpuGroup, Hierarchy, os, read_ids};
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy, read_ids, tree};
 use plimsoll_engine::own_groups;
 use plimsoll_engine::tasks::{self, Kind, TaskId};
 
@@ -21,22 +21,19 @@ pub(super) fn members_of_groups(hierarchy: &Arc<Hierarchy>) -> Members {
     while let Some(group) = ahead.pop() {
         match own_groups::group_of(hierarchy, group.path()) {
             Some(name) => {
-                let found = processes_below(&hierarchy.cpu_folder(group.path()));
-                members.entry(name.to_owned()).or_default().extend(found);
+                let readable = |_| {
+                    let all = tree(&hierarchy.cpu_folder(group.path()));
+                    let files = all.iter().map(|folder| folder.join("cgroup.procs"));
+                    files
+                        .flat_map(|file| read_ids(&file).unwrap_or_default())
+                        .collect()
+                };
+                let pids: Vec<i32> = group.all_processes().unwrap_or_else(readable);
+                let found = members.entry(name.to_owned()).or_default();
+                found.extend(pids.into_iter().filter_map(TaskId::of));
             }
             None => ahead.extend(group.children().unwrap_or_default()),
         }
-    }
-    members
-}
-
-/// The processes of a cgroup and of all below it.
-fn processes_below(folder: &Path) -> Vec<TaskId> {
-    let pids = read_ids(&folder.join("cgroup.procs")).unwrap_or_default();
-    let mut members: Vec<TaskId> = pids.into_iter().filter_map(TaskId::of).collect();
-    let entries = os::list(folder).unwrap_or_default();
-    for entry in entries.iter().filter(|entry| entry.is_folder) {
-        members.extend(processes_below(&entry.path));
     }
     members
 }

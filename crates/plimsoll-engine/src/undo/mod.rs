@@ -17,7 +17,7 @@ pub(crate) use shared::remove_parents;
 pub(crate) use values::{chosen, is_refused, put_back_settings, try_restore_files};
 
 use plimsoll_cgroupfs::os;
-use plimsoll_cgroupfs::{CgroupError, Kind, move_process, read_ids, read_text};
+use plimsoll_cgroupfs::{CgroupError, Kind, folders_in, move_process, read_ids, read_text, tree};
 
 use crate::error::{EngineError, Result};
 use crate::journal::{Entry, FileRestore, Header, Journal, OwnRestore, Restores};
@@ -131,10 +131,9 @@ pub(crate) fn noted_files<'a>(
 /// Undoes a group of our own but for the nice levels of its tasks: its processes go where they were
 /// before, and its cgroups are removed. Returns whether none of them is left.
 pub(crate) fn undo_group(name: &str, own: &OwnRestore, report: &mut UndoReport) -> bool {
-    let mut members = HashSet::new();
-    for folder in own.created.values().flatten() {
-        add_members(folder, &mut members);
-    }
+    let created = own.created.values().flatten();
+    let folders = created.flat_map(|folder| tree(folder));
+    let members: HashSet<i32> = folders.flat_map(|folder| processes_in(&folder)).collect();
     for (pid, moved) in &own.moved {
         // A process that somebody else has moved on since stays there.
         if !members.contains(pid) {
@@ -164,11 +163,10 @@ pub(crate) fn undo_group(name: &str, own: &OwnRestore, report: &mut UndoReport) 
     !is_left
 }
 
-fn add_members(folder: &Path, members: &mut HashSet<i32>) {
-    members.extend(read_ids(&folder.join("cgroup.procs")).unwrap_or_default());
-    for child in below(folder) {
-        add_members(&child, members);
-    }
+/// Lists the processes of one cgroup; none if it is gone, or threaded: then the domain above lists
+/// them.
+fn processes_in(folder: &Path) -> Vec<i32> {
+    read_ids(&folder.join("cgroup.procs")).unwrap_or_default()
 }
 
 /// Removes a folder and the BPF objects pinned in it.
@@ -259,7 +257,7 @@ pub(crate) fn would_harm(folder: &Path) -> bool {
         given.is_ok_and(|given| !given.is_empty())
     };
     let is_domain = matches!(Kind::at(folder), Ok(Some(Kind::Domain)));
-    is_domain && gives_any() && !below(folder).is_empty()
+    is_domain && gives_any() && folders_in(folder).is_ok_and(|below| !below.is_empty())
 }
 
 /// Moves all processes of a group, and of groups below it, to `evacuate_to`, and removes these
@@ -270,44 +268,26 @@ pub(crate) fn remove_group(folder: &Path, evacuate_to: Option<&Path>) -> Result<
         if !os::exists(folder) {
             return Ok(());
         }
+        let mut folders = tree(folder);
+        folders.reverse();
         if let Some(target) = evacuate_to {
-            evacuate(folder, target)?;
+            for pid in folders.iter().flat_map(|folder| processes_in(folder)) {
+                move_to_nearest(target, pid)?;
+            }
         }
-        match remove_tree(folder) {
+        let mut folders = folders.iter();
+        match folders.try_for_each(|folder| os::remove_folder(folder)) {
             // A process forked in between, or a dying one is not gone yet.
             Err(error) if error.kind() == ErrorKind::ResourceBusy && os::now() < deadline => {
                 os::sleep(Duration::from_millis(1));
             }
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            // Another program has removed one of them.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
             other => {
                 return other.map_err(|source| EngineError::file("remove", folder, source));
             }
         }
     }
-}
-
-fn below(folder: &Path) -> Vec<PathBuf> {
-    let found = os::list(folder).unwrap_or_default().into_iter();
-    let folders = found.filter(|found| found.is_folder);
-    folders.map(|found| found.path).collect()
-}
-
-fn evacuate(folder: &Path, target: &Path) -> Result<()> {
-    for child in below(folder) {
-        evacuate(&child, target)?;
-    }
-    // The cgroup may be gone, or threaded: then the domain above lists its processes.
-    for pid in read_ids(&folder.join("cgroup.procs")).unwrap_or_default() {
-        move_to_nearest(target, pid)?;
-    }
-    Ok(())
-}
-
-fn remove_tree(folder: &Path) -> std::io::Result<()> {
-    for child in below(folder) {
-        remove_tree(&child)?;
-    }
-    os::remove_folder(folder)
 }
 
 /// Undoes a whole journal and removes it, as [`undo_groups`] does, and reports its subject.
