@@ -1,9 +1,10 @@
 //! Single tasks: identity, nice level and scheduling policy.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use plimsoll_cgroupfs::{name::printable, read_text};
+use plimsoll_cgroupfs::name::printable;
 use procfs::ProcError;
+use procfs::process::{Process, Stat, Task};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{EngineError, Result};
@@ -41,8 +42,8 @@ pub fn is_gone(tid: i32) -> bool {
 }
 
 /// Reads the kernel's line about a task (proc_pid_stat(5)).
-fn stat(tid: i32) -> Result<procfs::process::Stat> {
-    let stat = procfs::process::Process::new(tid).and_then(|process| process.stat());
+fn stat(tid: i32) -> Result<Stat> {
+    let stat = Process::new(tid).and_then(|process| process.stat());
     stat.map_err(|error| unread(tid, error))
 }
 
@@ -85,7 +86,7 @@ const PF_KTHREAD: u32 = 0x0020_0000;
 /// Determines the kind of task of a number. `None`: there is no such task.
 pub fn kind(pid: i32) -> Option<Kind> {
     or_simulated!(kernel => kernel.tasks().get(pid).map(|_| Kind::Process));
-    let process = procfs::process::Process::new(pid).ok()?;
+    let process = Process::new(pid).ok()?;
     let (stat, tgid) = (process.stat().ok()?, process.status().ok()?.tgid);
     Some(match stat.state {
         _ if stat.flags & PF_KTHREAD != 0 => Kind::KernelThread(printable(&stat.comm)),
@@ -113,27 +114,26 @@ fn no_task(tid: i32) -> EngineError {
 /// Lists the tasks (threads) of a process; none if it is gone.
 pub fn threads(pid: i32) -> Vec<i32> {
     or_simulated!(kernel => kernel.tasks().get(pid).map(|_| pid).into_iter().collect());
-    let Ok(process) = procfs::process::Process::new(pid) else {
-        return Vec::new();
-    };
-    let Ok(tasks) = process.tasks() else {
-        return Vec::new();
-    };
-    tasks.flatten().map(|task| task.tid).collect()
+    tasks_of(pid).map(|task| task.tid).collect()
 }
 
 /// Lists the children of a process; none if it is gone.
 pub fn children(pid: i32) -> Vec<i32> {
     or_simulated!(kernel => kernel.tasks().children(pid));
-    let path = |tid: i32| PathBuf::from(format!("/proc/{pid}/task/{tid}/children"));
-    let texts = threads(pid)
-        .into_iter()
-        .filter_map(|tid| read_text(&path(tid)).ok());
-    let of_thread = |text: String| -> Vec<i32> {
-        let pids = text.split_whitespace();
-        pids.filter_map(|pid| pid.parse().ok()).collect()
-    };
-    texts.flat_map(of_thread).collect()
+    let of_task = |task: Task| task.children().unwrap_or_default();
+    let pids = tasks_of(pid).flat_map(of_task);
+    pids.map(u32::cast_signed).collect()
+}
+
+fn tasks_of(pid: i32) -> impl Iterator<Item = Task> {
+    let tasks = Process::new(pid).and_then(|process| process.tasks());
+    tasks.into_iter().flatten().flatten()
+}
+
+/// Memory of this process that is in RAM.
+pub fn resident_bytes() -> u64 {
+    let memory = Process::myself().and_then(|me| me.statm());
+    memory.map_or(0, |memory| memory.resident * procfs::page_size())
 }
 
 /// Sets the nice level of one task. One that has just ended counts as set.
@@ -245,7 +245,7 @@ pub fn with_nice(tid: i32) -> Result<Option<(TaskId, i32)>> {
 /// its process, or for that thread the parent process. `None`: the task is gone.
 pub fn inherits_from(tid: i32) -> Option<i32> {
     or_simulated!(kernel => kernel.tasks().get(tid).map(|task| task.parent));
-    let status = procfs::process::Process::new(tid).ok()?.status().ok()?;
+    let status = Process::new(tid).ok()?.status().ok()?;
     Some(if status.tgid == tid {
         status.ppid
     } else {

@@ -9,6 +9,7 @@ use plimsoll_cgroupfs::name;
 use plimsoll_engine::knobs::{Class, Knobs};
 use plimsoll_engine::plan::PlanItem;
 use plimsoll_engine::sample::{MachineSample, Sample};
+use plimsoll_engine::tasks;
 
 use super::Service;
 use super::desired::Desired;
@@ -39,15 +40,6 @@ fn usec(duration: Duration) -> u64 {
 
 fn clock_usec(clock: ClockId) -> u64 {
     clock_gettime(clock).map_or(0, |time| usec(Duration::from(time)))
-}
-
-fn resident_bytes() -> u64 {
-    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages = text.split_whitespace().nth(1);
-    let pages: u64 = pages.and_then(|pages| pages.parse().ok()).unwrap_or(0);
-    let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE);
-    let page = page.ok().flatten().unwrap_or(4096);
-    pages * u64::try_from(page).unwrap_or(4096)
 }
 
 impl Service {
@@ -216,7 +208,7 @@ impl Service {
             host_tuning: self.fair.tuning.state(),
             counters: self.notices.counters,
             control_delay: self.enforcement.shared.delays(),
-            resident_bytes: resident_bytes(),
+            resident_bytes: tasks::resident_bytes(),
             cpu_usec: clock_usec(ClockId::CLOCK_PROCESS_CPUTIME_ID),
         }
     }

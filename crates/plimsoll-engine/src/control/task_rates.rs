@@ -6,13 +6,12 @@
 //! is assumed to have been used at the rate measured after it.
 
 use std::collections::HashMap;
-use std::fs;
 
 use nix::time::{ClockId, clock_gettime};
-use nix::unistd::{SysconfVar, sysconf};
 use plimsoll_cgroupfs::name::printable;
 use plimsoll_policy::NSEC_PER_SEC;
 use plimsoll_policy::ratecap::{Bucket, Params};
+use procfs::process::Process;
 
 use crate::knobs::HalfLife;
 use crate::sample::{TASK_RATES_MAX, TaskRate, TaskRates};
@@ -156,24 +155,14 @@ fn boot_ns() -> u64 {
 }
 
 fn read(tid: i32) -> Option<Reading> {
-    let stat = fs::read(format!("/proc/{tid}/stat")).ok()?;
-    let (command, started_ticks) = name_and_start(&String::from_utf8_lossy(&stat))?;
-    let schedstat = fs::read_to_string(format!("/proc/{tid}/schedstat")).ok()?;
-    let ticks_per_sec = sysconf(SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100);
-    let ticks_per_sec = u64::try_from(ticks_per_sec).ok()?.max(1);
+    let task = Process::new(tid).ok()?;
+    let stat = task.stat().ok()?;
+    let tick_ns = NSEC_PER_SEC / procfs::ticks_per_second().max(1);
     Some(Reading {
-        command,
-        started_ns: started_ticks.saturating_mul(NSEC_PER_SEC / ticks_per_sec),
-        ran_ns: schedstat.split_whitespace().next()?.parse().ok()?,
+        command: printable(&stat.comm),
+        started_ns: stat.starttime.saturating_mul(tick_ns),
+        ran_ns: task.schedstat().ok()?.sum_exec_runtime,
     })
-}
-
-/// Parses a line of `/proc/TID/stat`. The name, in parentheses, may contain parentheses.
-fn name_and_start(stat: &str) -> Option<(String, u64)> {
-    let (start, end) = (stat.find('(')?, stat.rfind(')')?);
-    // proc_pid_stat(5): the 22nd field; the name is the second.
-    let started = stat.get(end + 1..)?.split_whitespace().nth(19)?;
-    Some((printable(stat.get(start + 1..end)?), started.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -259,16 +248,11 @@ mod tests {
     }
 
     #[test]
-    fn a_task_is_parsed_whatever_its_name() {
-        let line = "7 (a) b(\u{1}) R 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20";
-        assert_eq!(name_and_start(line), Some(("a) b(\\x01".into(), 4242)));
-        assert_eq!(name_and_start("7 (a"), None);
-        let own = read(nix::unistd::gettid().as_raw()).unwrap();
+    fn a_task_is_read_with_its_name() {
+        let tid = nix::unistd::gettid().as_raw();
+        let own = read(tid).unwrap();
         assert!(own.started_ns <= boot_ns() && own.ran_ns > 0, "{own:?}");
-        assert_eq!(
-            crate::tasks::command(nix::unistd::gettid().as_raw()),
-            Some(own.command)
-        );
+        assert_eq!(crate::tasks::command(tid), Some(own.command));
         assert_eq!(read(-1), None);
     }
 }
