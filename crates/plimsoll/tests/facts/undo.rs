@@ -1,7 +1,5 @@
 //! Undo: after any end of Plimsoll, nothing is left and all values are restored.
 
-use std::process::{Child, Command};
-use std::sync::Arc;
 use std::thread;
 
 use crate::common::{
@@ -10,13 +8,8 @@ use crate::common::{
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use plimsoll_cgroupfs::{CpuGroup, Hierarchy};
-use plimsoll_engine::cgroup::CgroupEnforcer;
-use plimsoll_engine::group_policy::{GroupPolicy, Selector};
-use plimsoll_engine::knobs::Demand;
-use plimsoll_engine::machine_policy::MachinePolicy;
-use plimsoll_engine::runtime::RuntimeFolder;
-use plimsoll_engine::tasks::{TaskId, nice};
+use plimsoll_cgroupfs::CpuGroup;
+use plimsoll_engine::tasks::nice;
 
 fn end(pid: i32) {
     let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
@@ -81,74 +74,6 @@ fn sigterm_and_sigint_end_the_command_and_undo_everything() {
             host.assert_clean();
         }
     }
-}
-
-/// A process that ends with the test.
-struct Member(Child);
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Helper of `a_panic_leaves_everything_limited`, which expects that it fails.
-#[test]
-#[ignore = "run by a_panic_leaves_everything_limited"]
-fn helper_that_panics_while_it_keeps_groups() {
-    let hierarchy = Arc::new(Hierarchy::find().unwrap());
-    let runtime = RuntimeFolder::of_this_user();
-    let mut members = Vec::new();
-    let (mut enforcer, _) = CgroupEnforcer::adopting(&hierarchy, &runtime).unwrap();
-    let mut demand = Demand::default();
-    demand.add(Some("30%".parse().unwrap()), None);
-    let machine = MachinePolicy {
-        demand,
-        bandwidth_slice: None,
-    };
-    enforcer.set_machine(&machine).unwrap();
-    for (name, knobs) in [
-        ("a", r#"{"cap": "20%", "quota": "50ms/100ms"}"#),
-        ("b", r#"{"class": "batch"}"#),
-        ("c", r#"{"soft-cap": "0%"}"#),
-    ] {
-        let member = Member(Command::new("sleep").arg("600").spawn().unwrap());
-        let group = GroupPolicy {
-            name: name.into(),
-            selector: Selector::Process(TaskId::of(member.0.id().cast_signed()).unwrap()),
-            subject: "a test".into(),
-            knobs: serde_json::from_str(knobs).unwrap(),
-            is_scheduled: false,
-        };
-        enforcer.put(&group).unwrap();
-        assert!(enforcer.cgroup(name).unwrap().exists());
-        members.push(member);
-    }
-    println!("three groups are there");
-    panic!("as wanted");
-}
-
-#[test]
-fn a_panic_leaves_everything_limited() {
-    let host = Host::new();
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    let helper = "undo::helper_that_panics_while_it_keeps_groups";
-    command.args(["--exact", helper, "--ignored", "--nocapture"]);
-    host.confine(&mut command);
-    let finished = host.spawn(command).finish();
-    assert!(
-        finished.stdout.contains("three groups are there"),
-        "{finished:?}"
-    );
-    assert!(finished.stderr.contains("as wanted"), "{finished:?}");
-    for group in [host.normal("a"), host.batch("b"), host.soft("c")] {
-        assert!(group.exists(), "{}", group.path().display());
-    }
-    let quota = host.normal("a").child("quota");
-    assert_eq!(bandwidth_us(&quota), (50_000, 100_000, 0));
-    host.run(["restore"]).good();
-    host.assert_clean();
 }
 
 /// The kernel in memory loses cgroups of groups of all kinds.
