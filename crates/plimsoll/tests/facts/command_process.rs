@@ -4,6 +4,7 @@
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
+use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 use nix::unistd::Pid;
@@ -16,7 +17,7 @@ use crate::common::{Finished, Host, is_alive, wait_for, wait_until};
 const SHOW: [&str; 5] = [
     "grep",
     "-hE",
-    "^(Sig(Blk|Ign|Pnd)|Cpus_allowed|Umask|Max |[0-9-]+$)",
+    "^(Sig(Blk|Ign|Pnd)|Cpus_allowed|THP_enabled|Umask|Max |[0-9-]+$)",
     "/proc/self/status",
     "/proc/self/limits",
 ];
@@ -30,6 +31,7 @@ enum Setting {
     TimerSlack,
     Nice,
     ClosedInput,
+    NoHugePages,
 }
 
 impl Setting {
@@ -52,6 +54,9 @@ impl Setting {
                 Self::TimerSlack => nix::sys::prctl::set_timerslack(1_234_567)?,
                 Self::Nice => assert_eq!(libc::setpriority(libc::PRIO_PROCESS, 0, 3), 0),
                 Self::ClosedInput => drop(libc::close(0)),
+                Self::NoHugePages => {
+                    Errno::result(libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0))?;
+                }
             }
         }
         Ok(())
@@ -91,7 +96,7 @@ fn a_command_has_the_callers_signals_limits_and_streams() {
             Setting::Ignored(Signal::SIGQUIT),
         ],
         &[Setting::FewFiles, Setting::TimerSlack, Setting::Nice],
-        &[Setting::ClosedInput],
+        &[Setting::ClosedInput, Setting::NoHugePages],
     ] {
         let files = ["/proc/self/timerslack_ns", "/proc/self/oom_score_adj"];
         for command in [&[&SHOW[..], &files].concat()[..], &["ls", "/proc/self/fd"]] {

@@ -17,7 +17,14 @@ use plimsoll_daemon::control::protocol::{Request, SOCKET};
 use crate::common::{Host, has_processes, is_alive, text, wait_until};
 
 /// Lines of `/proc/PID/status` that a process inherits.
-const INHERITED: [&str; 5] = ["SigBlk", "SigIgn", "Umask", "Cpus_allowed", "Groups"];
+const INHERITED: [&str; 6] = [
+    "SigBlk",
+    "SigIgn",
+    "Umask",
+    "Cpus_allowed",
+    "Groups",
+    "THP_enabled",
+];
 
 /// Everything that a process inherits, apart from the user.
 fn settings_of(pid: i32) -> BTreeMap<String, String> {
@@ -125,6 +132,8 @@ fn an_owner_is_the_same_whatever_process_has_started_it() {
         files
     };
     let (expected, files) = (settings_of(first), named(first));
+    // The command has huge pages: see `command_process`.
+    assert_eq!(expected["THP_enabled"], "0");
     assert_eq!(expected["environ"].split_terminator('\0').count(), 2);
     assert!(host.end_idle_owner());
     let lock = tempfile::NamedTempFile::new().unwrap();

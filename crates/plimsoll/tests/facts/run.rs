@@ -40,35 +40,6 @@ fn exit_code_is_127_for_a_missing_command_and_126_if_it_cannot_run() {
     host.assert_clean();
 }
 
-/// Values of `THP_enabled` in a process's status: `1` if the kernel may use huge pages for it.
-fn huge_pages_of(status: &str) -> Vec<&str> {
-    let lines = status.lines();
-    let lines = lines.filter_map(|line| line.strip_prefix("THP_enabled:"));
-    lines.map(str::trim).collect()
-}
-
-#[test]
-fn owner_has_no_huge_pages_but_the_command_has() {
-    let host = Host::new();
-    let finished = host.run(sh("cat /proc/self/status")).good();
-    assert_eq!(huge_pages_of(&finished.stdout), ["1"]);
-    let status = format!("/proc/{}/status", host.owner_pid());
-    assert_eq!(huge_pages_of(&fs::read_to_string(status).unwrap()), ["0"]);
-    // If they were disabled before, they stay disabled for the command.
-    let mut command = host.plimsoll(sh("cat /proc/self/status"));
-    // SAFETY: takes integers only, and is safe between fork and exec.
-    unsafe {
-        use std::os::unix::process::CommandExt as _;
-        command.pre_exec(|| match libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) {
-            0 => Ok(()),
-            _ => Err(std::io::Error::last_os_error()),
-        });
-    }
-    let finished = host.spawn(command).finish().good();
-    assert_eq!(huge_pages_of(&finished.stdout), ["0"]);
-    host.assert_clean();
-}
-
 #[test]
 fn streams_folder_environment_and_arguments_are_the_commands_own() {
     let host = Host::new();
@@ -147,18 +118,6 @@ fn a_signal_that_would_end_a_process_ends_the_command_and_not_run() {
         assert_eq!(finished.code(), 128 + signal, "{signal}: {finished:?}");
     }
     host.assert_clean();
-}
-
-#[test]
-fn a_signal_that_was_ignored_stays_ignored() {
-    let host = Host::new();
-    let mut command = Command::new("sh");
-    command.args(["-c", r#"trap '' HUP; exec "$@""#, "sh"]);
-    command.arg(crate::common::binary());
-    command.args(sh("kill -HUP $$; echo survived"));
-    host.confine(&mut command);
-    let finished = host.spawn(command).finish().good();
-    assert_eq!(finished.stdout, "survived\n");
 }
 
 #[test]
