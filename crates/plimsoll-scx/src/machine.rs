@@ -121,9 +121,9 @@ mod tests {
     fn the_largest_headroom_and_the_smallest_tolerance_count() {
         let demand = demand(&[
             r#"{"class": "batch", "headroom": "30%", "tolerance": "1ms/50ms"}"#,
-            r#"{"headroom": "20%", "tolerance": "2ms/1s"}"#,
+            r#"{"headroom": "20%"}"#,
             r#"{"class": "batch", "headroom": "1cpus", "tolerance": "5ms/100ms"}"#,
-            r#"{"class": "batch"}"#,
+            r#"{"class": "batch", "tolerance": "2ms/1s"}"#,
         ]);
         let change = change_of(demand, 4);
         assert_eq!(change.headroom.headroom_ppm, 300_000);
@@ -142,18 +142,6 @@ mod tests {
         let change = change_of(demand, 4);
         assert_eq!(change.headroom.headroom_ppm, 0);
         assert_eq!(change.headroom_cpus, 1);
-    }
-
-    #[test]
-    fn a_tolerance_of_a_batch_group_counts_without_headroom() {
-        assert_eq!(demand(&[]).tolerance(), Tolerance::default());
-        assert_eq!(demand(&["{}"]).tolerance(), Tolerance::default());
-        let generous = r#"{"class": "batch", "tolerance": "5ms/100ms"}"#;
-        let unset = r#"{"class": "batch"}"#;
-        let both = demand(&[generous, unset]);
-        assert_eq!(both.tolerance(), "5ms/100ms".parse().unwrap());
-        let none = demand(&[generous, r#"{"class": "batch", "tolerance": "0"}"#]);
-        assert_eq!(none.tolerance().runtime_ns, 0);
     }
 
     #[test]
