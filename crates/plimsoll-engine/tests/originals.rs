@@ -686,31 +686,7 @@ fn a_refused_value_is_known_to_the_next_group_beside_a_recreated_cgroup() {
 }
 
 #[test]
-fn nested_quotas_are_lowered_and_raised_in_one_go() {
-    let mut rig = Rig::on(Version::V1);
-    let names = ["d", "d/1", "d/1/2"];
-    for name in &names[1..] {
-        others_create(name);
-    }
-    for quotas in [[50, 40, 30], [20, 15, 10], [90, 80, 70]] {
-        let groups = [0, 1, 2].map(|level| {
-            let knobs = format!(r#"{{"quota": "{}ms/100ms"}}"#, quotas[level]);
-            foreign(names[level], &knobs)
-        });
-        let done = rig.enforcer().put_all(&groups.each_ref());
-        assert!(done.iter().all(Result::is_ok), "{done:?}");
-        for (name, ms) in names.iter().zip(quotas) {
-            let quota = quota_of(Version::V1, name);
-            assert_eq!(quota, Some((ms * 1000).to_string()), "{name}");
-        }
-    }
-    // A refusal that no other change helps stays one.
-    let more = foreign("d/1", r#"{"quota": "95ms/100ms"}"#);
-    rig.enforcer().put(&more).unwrap_err();
-}
-
-#[test]
-fn nested_quotas_of_others_are_lowered_in_one_go_and_raised_again_by_undo() {
+fn nested_quotas_are_lowered_and_raised_in_one_go_and_by_undo() {
     let mut rig = Rig::on(Version::V1);
     let names = ["d", "d/1", "d/1/2"];
     names[1..].iter().for_each(|name| others_create(name));
@@ -718,10 +694,18 @@ fn nested_quotas_of_others_are_lowered_in_one_go_and_raised_again_by_undo() {
         others_write(&format!("{name}/cpu.cfs_quota_us"), "50000");
     }
     let quotas = || names.map(|name| quota_of(Version::V1, name).unwrap());
-    let groups = names.map(|name| foreign(name, r#"{"quota": "20ms/100ms"}"#));
-    let done = rig.enforcer().put_all(&groups.each_ref());
-    assert!(done.iter().all(Result::is_ok), "{done:?}");
-    assert_eq!(quotas(), ["20000"; 3]);
+    for ms in [[20; 3], [90, 80, 70], [20, 15, 10]] {
+        let groups = [0, 1, 2].map(|level| {
+            let knobs = format!(r#"{{"quota": "{}ms/100ms"}}"#, ms[level]);
+            foreign(names[level], &knobs)
+        });
+        let done = rig.enforcer().put_all(&groups.each_ref());
+        assert!(done.iter().all(Result::is_ok), "{done:?}");
+        assert_eq!(quotas(), ms.map(|ms| (ms * 1000).to_string()));
+    }
+    // A refusal that no other change helps stays one.
+    let more = foreign("d/1", r#"{"quota": "95ms/100ms"}"#);
+    rig.enforcer().put(&more).unwrap_err();
     rig.stop();
     assert_eq!(quotas(), ["50000"; 3]);
 }
