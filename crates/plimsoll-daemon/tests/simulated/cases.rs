@@ -43,7 +43,7 @@ impl Rig {
         if let Some(text) = config {
             simulated::with(|kernel| kernel.disk().others_write(Path::new(CONFIG), text));
         }
-        let options = stock::options(self.1.0, config.is_some(), Log::silent());
+        let options = stock::options(self.1.0, config.is_some(), Log::silent(), None);
         self.0 = Service::start(options).ok();
         assert!(self.0.is_some());
     }
@@ -304,7 +304,7 @@ fn restarted_on_a_full_disk(after: u64) -> Rig {
     let mut rig = stopped();
     let full = Some((simulated::Write::Disk, after, ENOSPC));
     simulated::with(|kernel| kernel.faults.refusal_in = full);
-    rig.0 = Service::start(stock::options(rig.1.0, true, Log::silent())).ok();
+    rig.0 = Service::start(stock::options(rig.1.0, true, Log::silent(), None)).ok();
     simulated::with(|kernel| kernel.faults.refusal_in = None);
     rig
 }
@@ -365,7 +365,7 @@ fn a_check_refuses_a_group_in_the_words_of_a_reload() {
     rig.start(Some("version = 1\n"));
     let text = "version = 1\n[[group]]\nname = \"d\"\nmatch = { cgroup = \"/d\" }\nquota = \"20ms/100ms\"\n";
     let check = |text: &str| {
-        let options = stock::options(Version::V2, true, Log::silent());
+        let options = stock::options(Version::V2, true, Log::silent(), None);
         let config = Config::parse(CONFIG, text).unwrap();
         service::check(&config, &options.hierarchy, options.starter.as_ref())
     };
@@ -396,7 +396,7 @@ fn what_holds_limits_of_an_earlier_owner_stays_until_all_groups_are_in_force() {
         sets.store(true, Ordering::Relaxed);
         UndoReport::default()
     });
-    let options = stock::options_with_handover(rig.1.0, Log::silent(), handover);
+    let options = stock::options(rig.1.0, true, Log::silent(), Some(handover));
     rig.0 = Service::start(options).ok();
     let is_over = || is_over.load(Ordering::Relaxed);
     assert!(!is_over());

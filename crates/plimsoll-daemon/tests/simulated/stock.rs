@@ -53,8 +53,9 @@ impl Starter for Stock {
     }
 }
 
-/// Returns the options of an owner without threads, with the configuration file or without.
-pub fn options(version: Version, has_file: bool, log: Log) -> Options {
+/// Returns the options of an owner without threads: with the configuration file or without, and with
+/// something of an earlier owner that holds limits or without.
+pub fn options(version: Version, has_file: bool, log: Log, handover: Option<Handover>) -> Options {
     let hierarchy = Arc::new(Hierarchy::at_folder(Path::new(MOUNT), version));
     let runtime = RuntimeFolder::at(RUNTIME);
     Options {
@@ -64,24 +65,10 @@ pub fn options(version: Version, has_file: bool, log: Log) -> Options {
         starter: Box::new(Stock {
             hierarchy,
             runtime,
-            handover: None,
+            handover,
         }),
         heartbeat: None,
         log: Arc::new(log),
-    }
-}
-
-/// Returns the options of an owner that also finds something of an earlier one that holds limits.
-pub fn options_with_handover(version: Version, log: Log, handover: Handover) -> Options {
-    let options = options(version, true, log);
-    let starter = Stock {
-        hierarchy: Arc::clone(&options.hierarchy),
-        runtime: options.runtime.clone(),
-        handover: Some(handover),
-    };
-    Options {
-        starter: Box::new(starter),
-        ..options
     }
 }
 

@@ -43,10 +43,10 @@ impl World {
         let answer = self.turn(Some(request), pid, &next)??;
         self.tell(|| format!("answer: {answer:?}"));
         match &answer {
-            Answer::Refused(_) => self.counts.refused += 1,
+            Answer::Refused(_) => self.counts.note("refused"),
             Answer::Ending => (),
             _ => {
-                self.counts.granted += 1;
+                self.counts.note("granted");
                 self.wanted = next;
             }
         }
@@ -81,7 +81,7 @@ impl World {
                 !is_taken || !self.has_members(name),
                 "{name} is there twice"
             );
-            self.counts.groups_begun += 1;
+            self.counts.note("groups begun");
             self.members.insert(pid, name.to_owned());
         }
         self.observe();
@@ -174,7 +174,7 @@ impl World {
         };
         let answer = self.request(Request::Set(Box::new(set)), Some(pid), next);
         if let Some(Answer::Groups { groups, warnings }) = answer {
-            self.counts.groups_begun += 1;
+            self.counts.note("groups begun");
             // The present group may be that of an earlier process with the pid, which has ended.
             let is_new = groups
                 .iter()
@@ -230,7 +230,7 @@ impl World {
         if let Some(Answer::Groups { .. }) = self.request(request, None, next)
             && release
         {
-            self.counts.groups_ended += 1;
+            self.counts.note("groups ended");
             self.members.retain(|_, group| *group != name);
         }
         self.observe();
@@ -258,7 +258,7 @@ impl World {
         }
         if let Some(Answer::Reloaded { .. }) = self.request(Request::Reload, None, next) {
             assert!(config < GOOD, "a mistake is not noticed");
-            self.counts.reloads += 1;
+            self.counts.note("reloads");
             // An owner that polls cgroups may not know yet of what others have written.
             if !self.is_half_done && !self.is_blind() {
                 self.kept

@@ -104,7 +104,9 @@ impl World {
         if self.is_calm {
             assert_eq!(state.daemon.counters.foreign_changes, 0, "the owner's own");
         }
-        self.counts.events_lost += state.daemon.counters.events_lost.min(1);
+        if state.daemon.counters.events_lost > 0 {
+            self.counts.note("events lost");
+        }
         self.compare(&state);
     }
 
@@ -153,12 +155,12 @@ impl World {
         let kept = self.kept.entry(name.clone()).or_default();
         kept.problem = group.problem.clone();
         if group.problem.is_some() || group.statistics.is_none() {
-            self.counts.failing += 1;
+            self.counts.note("failing");
             let wanted = Promise::of(knobs, false);
             kept.promise = kept.promise.map(|promise| promise.weaker(wanted));
             return;
         }
-        self.counts.in_force += 1;
+        self.counts.note("in force");
         let shown = without_headroom(&group.knobs);
         assert_eq!(shown, without_headroom(knobs), "{name}");
         kept.promise =

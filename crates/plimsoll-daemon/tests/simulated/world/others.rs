@@ -104,7 +104,7 @@ impl World {
         let written = simulated::with(|kernel| kernel.others_write(&below, text));
         self.tell(|| format!("others write {}: {text}: {written:?}", below.display()));
         if written.is_ok() {
-            self.counts.changes_of_others += 1;
+            self.counts.note("changes of others");
             self.is_disturbed = true;
             self.shadow.written(&path);
             self.suspend_around(&path);
@@ -149,7 +149,7 @@ impl World {
         for (from, to) in [(names[0], names[1]), (names[1], names[0])] {
             if simulated::with(|kernel| kernel.others_rename(from, to)).is_ok() {
                 self.tell(|| format!("others rename {} to {}", from.display(), to.display()));
-                self.counts.renamed += 1;
+                self.counts.note("renamed");
                 self.shadow.rename(from, to);
                 self.is_disturbed |= self.kept.remove(&shown(from)).is_some();
                 return self.observe_sometimes();
@@ -199,7 +199,7 @@ impl World {
     pub(super) fn note_remade(&mut self) {
         for path in simulated::with(|kernel| std::mem::take(&mut kernel.remade)) {
             self.tell(|| format!("others have made /{} again", path.display()));
-            self.counts.remade_within += 1;
+            self.counts.note("remade within");
             self.is_half_done = true;
             self.shadow.renew_with_defaults(&path);
             self.kept.remove(&shown(&path));

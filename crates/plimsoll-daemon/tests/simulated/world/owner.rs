@@ -106,8 +106,10 @@ impl World {
                 Some(answer)
             }
             Err(payload) if payload.is::<Killed>() => {
-                self.counts.deaths_within += 1;
-                self.counts.panics += u64::from(simulated::with(|kernel| kernel.faults.is_panic));
+                self.counts.note("deaths within");
+                if simulated::with(|kernel| kernel.faults.is_panic) {
+                    self.counts.note("panics");
+                }
                 self.tell(|| "the owner dies".to_owned());
                 // No undo in any `drop`, be it dead or panicking.
                 drop(owner);
@@ -130,7 +132,7 @@ impl World {
             return self.start();
         }
         self.tell(|| "the owner is killed".to_owned());
-        self.counts.deaths += 1;
+        self.counts.note("deaths");
         let wanted = self.wanted.clone();
         let was_half_done = self.is_half_done;
         simulated::with(|kernel| kernel.faults.death_in = Some(0));
@@ -173,7 +175,7 @@ impl World {
             true => Log::new(Priority::Debug),
             false => Log::silent(),
         };
-        stock::options(self.version, self.config.is_some(), log)
+        stock::options(self.version, self.config.is_some(), log, None)
     }
 
     pub(super) fn write_config(&mut self) {
@@ -194,7 +196,7 @@ impl World {
         let is_quiet = !self.is_half_done && !self.is_disturbed && are_in_force(&self.kept);
         let before = simulated::with(|kernel| kernel.nr_kernel_writes());
         let names: Vec<String> = self.kept.keys().cloned().collect();
-        let (places, nr_remade) = (self.task_places(), self.counts.remade_within);
+        let (places, nr_remade) = (self.task_places(), self.counts.of("remade within"));
         let cgroups = self.cgroups();
         let with_config = |wanted: &Wanted, config| Wanted {
             config,
@@ -233,11 +235,11 @@ impl World {
             && self.task_places() == places
             // An empty cgroup of a group that was rebuilt may be left.
             && self.cgroups() == cgroups
-            && self.counts.remade_within == nr_remade
+            && self.counts.of("remade within") == nr_remade
             && are_in_force(&self.kept)
         {
             assert_eq!(writes, 0, "the same values are written again");
-            self.counts.adopted_without_a_write += 1;
+            self.counts.note("adopted without a write");
         }
     }
 
@@ -306,7 +308,7 @@ impl World {
             return self.stop();
         }
         self.tell(|| "boot".to_owned());
-        self.counts.boots += 1;
+        self.counts.note("boots");
         if self.owner.is_some() {
             self.die();
         }
@@ -354,7 +356,7 @@ impl World {
             service.end()
         });
         let report = report.unwrap_or_default();
-        self.counts.stops += 1;
+        self.counts.note("stops");
         self.tell(|| format!("stopped: {report:?}"));
         self.check_undone(&report);
         self.is_disturbed = false;
