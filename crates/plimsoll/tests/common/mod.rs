@@ -8,8 +8,9 @@
 // Every test binary uses a part of it.
 #![allow(dead_code)]
 
+#[path = "../../../plimsoll-daemon/tests/simulated/chance.rs"]
+pub mod chance;
 pub mod folder;
-pub mod random;
 pub mod wait;
 
 use std::collections::BTreeMap;
@@ -40,6 +41,15 @@ pub use wait::{Looks, wait_for, wait_until};
 /// Returns whether this is the emulated machine of `vm/run`, which is many times slower.
 pub fn in_vm() -> bool {
     std::env::var_os("PLIMSOLL_TEST_VM").is_some()
+}
+
+/// Random choices of a test. `PLIMSOLL_SEED` has them made again; without it each run makes the
+/// same.
+pub fn chance(what: &str) -> chance::Chance {
+    let given = std::env::var("PLIMSOLL_SEED").ok();
+    let seed = given.map_or(1, |text| text.parse().unwrap());
+    println!("{what}: PLIMSOLL_SEED={seed}");
+    chance::Chance::new(seed)
 }
 
 /// The binary under test, which Cargo builds beside the folder of the tests. Its path is not
@@ -75,6 +85,29 @@ pub fn bind(tid: i32, cpus: impl IntoIterator<Item = usize>) -> nix::Result<()> 
     let mut set = CpuSet::new();
     cpus.into_iter().for_each(|cpu| set.set(cpu).unwrap());
     sched_setaffinity(Pid::from_raw(tid), &set)
+}
+
+/// A CPU that is offline; it comes back in any case. For guests only.
+pub struct Offline(usize);
+
+impl Offline {
+    pub fn take(cpu: usize) -> Self {
+        assert!(in_vm(), "it would take a CPU of this machine");
+        let offline = Self(cpu);
+        offline.write("0").unwrap();
+        offline
+    }
+
+    fn write(&self, online: &str) -> std::io::Result<()> {
+        let file = format!("/sys/devices/system/cpu/cpu{}/online", self.0);
+        fs::write(file, online)
+    }
+}
+
+impl Drop for Offline {
+    fn drop(&mut self) {
+        let _ = self.write("1");
+    }
 }
 
 /// Tells threads to end, also if the test fails.
@@ -597,10 +630,13 @@ impl Drop for Host {
 
 /// The state of the owner that listens at a socket, if one does.
 pub fn owner_at(socket: &Path) -> Option<State> {
-    let request = Request::Show {
-        target: None,
-        details: false,
-    };
+    state_of(socket, None, false)
+}
+
+/// The state of one target or of all, in detail or not, of the owner that listens at a socket, if
+/// one does.
+pub fn state_of(socket: &Path, target: Option<String>, details: bool) -> Option<State> {
+    let request = Request::Show { target, details };
     match Client::connect(socket).ok()??.ask(&request).ok()? {
         Answer::State(state) => Some(*state),
         // The owner has ended meanwhile.

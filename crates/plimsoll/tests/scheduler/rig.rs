@@ -9,15 +9,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use plimsoll_cgroupfs::{CpuGroup, CpuStat};
-use plimsoll_daemon::control::client::Client;
-use plimsoll_daemon::control::protocol::{Answer, Request, SOCKET};
+use plimsoll_daemon::control::protocol::SOCKET;
 use plimsoll_daemon::state::State;
 use plimsoll_engine::sample::{Sample, SchedulerSample};
 use serde_json::Value;
 
 use crate::common::{
     Finished, Host, Looks, Running, assert_same, binary, in_vm, load_words, nr_cpus, on_cpus,
-    task_ns, tasks_below, text, threads_of, wait_for, wait_until,
+    state_of, task_ns, tasks_below, text, threads_of, wait_for, wait_until,
 };
 use crate::daemon_rig::{Daemon, kill_all, remove_group, shown};
 
@@ -355,16 +354,8 @@ impl Rig {
     }
 
     fn ask(&self, target: Option<String>) -> State {
-        let request = Request::Show {
-            target,
-            details: false,
-        };
         let socket = self.host.runtime().join(SOCKET);
-        let mut client = Client::connect(&socket).unwrap().expect("no owner");
-        match client.ask(&request).unwrap() {
-            Answer::State(state) => *state,
-            other => panic!("no state but {other:?}"),
-        }
+        state_of(&socket, target, false).expect("no owner")
     }
 
     /// The scheduler as its owner sees it.

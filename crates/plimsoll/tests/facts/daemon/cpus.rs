@@ -2,30 +2,9 @@
 
 /// Tests for guests only: no CPU of somebody's machine is taken offline.
 mod vm_only {
-    use std::fs;
-
-    use crate::common::{Host, in_vm, nr_cpus, wait_until};
+    use crate::common::{Host, Offline, nr_cpus, wait_until};
     use crate::daemon::lifecycle::metrics;
     use crate::rig::{Daemon, quota_us, rule_of};
-
-    const ONLINE: &str = "/sys/devices/system/cpu/cpu1/online";
-
-    /// Brings the CPU back online in any case.
-    struct Offline;
-
-    impl Offline {
-        fn take() -> Self {
-            let guard = Self;
-            fs::write(ONLINE, "0").unwrap();
-            guard
-        }
-    }
-
-    impl Drop for Offline {
-        fn drop(&mut self) {
-            let _ = fs::write(ONLINE, "1");
-        }
-    }
 
     /// Number of CPUs in the daemon's state, in its metrics and in `top`.
     fn told(daemon: &Daemon) -> [u64; 3] {
@@ -42,7 +21,6 @@ mod vm_only {
 
     #[test]
     fn offline_cpu_is_counted_nowhere_and_keeps_no_batch_work_out() {
-        assert!(in_vm(), "it would take a CPU of this machine");
         let all = nr_cpus() as u64;
         assert!(all >= 2, "this takes two CPUs");
         let mut host = Host::new();
@@ -53,7 +31,7 @@ mod vm_only {
         let daemon = Daemon::start(&host, &text);
         daemon.wait_for_log("metrics at http://");
         assert_eq!(told(&daemon), [all; 3]);
-        let offline = Offline::take();
+        let offline = Offline::take(1);
         wait_until("all have one less", || told(&daemon) == [all - 1; 3]);
         // More is demanded than there is: then it is all that there is.
         let updates = || daemon.state().headroom.unwrap().nr_updates;

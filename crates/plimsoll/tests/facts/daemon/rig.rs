@@ -14,11 +14,12 @@ use std::thread;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use plimsoll_cgroupfs::CpuGroup;
-use plimsoll_daemon::control::client::Client;
-use plimsoll_daemon::control::protocol::{Answer, Request, SOCKET};
+use plimsoll_daemon::control::protocol::SOCKET;
 use plimsoll_daemon::state::{Group, State};
 
-use crate::common::{Finished, Host, Running, assert_same, bandwidth_us, knob, wait_until};
+use crate::common::{
+    Finished, Host, Running, assert_same, bandwidth_us, knob, state_of, wait_until,
+};
 
 /// The path of a cgroup for a group of the file.
 pub fn shown(group: &CpuGroup) -> String {
@@ -151,14 +152,10 @@ impl<'h> Daemon<'h> {
         let running = self.running.as_ref().expect("it was not started");
         // An owner that a command started may answer before the daemon.
         let pid = running.pid().cast_unsigned();
-        let request = Request::Show {
-            target: None,
-            details: false,
-        };
         wait_until("the daemon answers", || {
             assert!(self.is_running(), "the daemon has ended");
-            let answer = self.try_ask(&request);
-            matches!(answer, Some(Answer::State(state)) if state.daemon.pid == pid)
+            let state = self.try_state(false);
+            state.is_some_and(|state| state.daemon.pid == pid)
         });
     }
 
@@ -210,29 +207,18 @@ impl<'h> Daemon<'h> {
         root.join(self.socket().strip_prefix("/").unwrap())
     }
 
-    fn try_ask(&self, request: &Request) -> Option<Answer> {
+    fn try_state(&self, details: bool) -> Option<State> {
         let path = if self.wrapper.is_empty() {
             self.socket()
         } else {
             self.socket_of_process()
         };
-        let mut client = Client::connect(&path).ok()??;
-        client.ask(request).ok()
-    }
-
-    pub fn ask(&self, request: &Request) -> Answer {
-        self.try_ask(request)
-            .unwrap_or_else(|| panic!("no answer to {request:?}: {}", self.log()))
+        state_of(&path, None, details)
     }
 
     pub fn state(&self) -> State {
-        match self.ask(&Request::Show {
-            target: None,
-            details: true,
-        }) {
-            Answer::State(state) => *state,
-            other => panic!("no state but {other:?}"),
-        }
+        self.try_state(true)
+            .unwrap_or_else(|| panic!("no answer: {}", self.log()))
     }
 
     pub fn group(&self, name: &str) -> Option<Group> {

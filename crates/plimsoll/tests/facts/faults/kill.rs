@@ -5,8 +5,7 @@ use std::thread;
 
 use plimsoll_cgroupfs::CpuGroup;
 
-use crate::common::random::Random;
-use crate::common::{Host, Looks, SetOnDrop, wait_until};
+use crate::common::{Host, Looks, SetOnDrop, chance, wait_until};
 use crate::moments::Changes;
 use crate::rig::{
     Daemon, is_idle, of_cgroup, quota_us, remove_group, rule, rule_of, wait_for_quota,
@@ -99,7 +98,7 @@ fn watch_limits(scene: &Scene, stop: &AtomicBool) -> u64 {
 
 #[test]
 fn limits_hold_over_kills_at_any_moment_and_match_the_policy_after_the_restart() {
-    let mut random = Random::of_this_run("kill -9 under load");
+    let mut chance = chance("kill -9 under load");
     let mut host = Host::new();
     let scene = Scene::new(&mut host);
     let burner = host.start_load_in(&scene.jobs, "burn --threads 2 --duration 600s");
@@ -113,13 +112,13 @@ fn limits_hold_over_kills_at_any_moment_and_match_the_policy_after_the_restart()
         for kill in 0..KILLS {
             // Groups that come and go change its journal all the time.
             let mut changes = Changes::of(host.runtime());
-            changes.wait_for(random.within(0..40), || watcher.is_finished());
+            changes.wait_for(chance.below(40), || watcher.is_finished());
             daemon.kill_hard();
             if kill % 2 == 1 {
                 // In the middle of a start.
                 let mut changes = Changes::of(host.runtime());
                 daemon.launch();
-                changes.wait_for(random.within(0..8), || watcher.is_finished());
+                changes.wait_for(chance.below(8), || watcher.is_finished());
                 daemon.kill_hard();
             }
             daemon.restart();

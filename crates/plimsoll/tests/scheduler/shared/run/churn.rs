@@ -3,16 +3,15 @@
 //! `PLIMSOLL_ROUNDS` says how many changes are made, `PLIMSOLL_SEED` repeats them; not their
 //! timing, which is the machine's.
 
-use std::fs;
-
 use nix::sys::signal::Signal;
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::knobs::Bandwidth;
 use plimsoll_engine::tasks;
 
-use super::stress::{Offline, online_file};
-use crate::common::random::Random;
-use crate::common::{Running, bind, has_processes, nr_cpus, tasks_below, wait_until};
+use crate::common::chance::Chance;
+use crate::common::{
+    Offline, Running, bind, chance, has_processes, nr_cpus, tasks_below, wait_until,
+};
 use crate::daemon_rig::{kill_all, remove_group, shown};
 use crate::rig::{Rig, all_cpus};
 use crate::shared::with_command;
@@ -62,14 +61,14 @@ struct Group {
 
 struct Churn<'r> {
     rig: &'r Rig,
-    random: Random,
+    chance: Chance,
     groups: Vec<Option<Group>>,
     offline: Option<Offline>,
 }
 
 impl Churn<'_> {
     fn set(&mut self, cgroup: &CpuGroup) {
-        let knobs = *self.random.of(&KNOBS);
+        let knobs = self.chance.pick(&KNOBS).unwrap();
         let path = shown(cgroup);
         let mut words = vec!["set", &path, "--enforcer", "sched-ext"];
         words.extend(knobs.split_whitespace());
@@ -106,8 +105,8 @@ impl Churn<'_> {
     }
 
     fn start_load(&mut self, index: usize) {
-        let load = *self.random.of(&LOADS);
-        let cpus = self.random.within(1..1 << nr_cpus()) & all_cpus();
+        let load = self.chance.pick(&LOADS).unwrap();
+        let cpus = 1 + self.chance.below(all_cpus());
         let Some(group) = &mut self.groups[index] else {
             return;
         };
@@ -116,7 +115,7 @@ impl Churn<'_> {
                 true => &group.below,
                 false => &group.cgroup,
             };
-            let load = self.rig.fair_load(place, cpus.max(1), load);
+            let load = self.rig.fair_load(place, cpus, load);
             group.loads.push(load);
         }
     }
@@ -130,14 +129,11 @@ impl Churn<'_> {
         if tids.is_empty() {
             return;
         }
-        let tid = *self.random.of(&tids);
-        match self.random.within(0..4) {
-            0 => drop(bind(
-                tid,
-                [self.random.within(0..nr_cpus() as u64) as usize],
-            )),
-            1 => drop(tasks::set_nice(tid, self.random.within(0..40) as i32 - 20)),
-            2 => drop(tasks::set_policy(tid, *self.random.of(&POLICIES))),
+        let tid = self.chance.pick(&tids).unwrap();
+        match self.chance.below(4) {
+            0 => drop(bind(tid, [self.chance.below(nr_cpus() as u64) as usize])),
+            1 => drop(tasks::set_nice(tid, self.chance.below(40) as i32 - 20)),
+            2 => drop(tasks::set_policy(tid, self.chance.pick(&POLICIES).unwrap())),
             _ => {
                 for load in &group.loads {
                     load.send(Signal::SIGSTOP);
@@ -150,9 +146,9 @@ impl Churn<'_> {
     /// Has others make a cgroup with limits of its own below a group and move all tasks there, or
     /// take that cgroup away again.
     fn nest(&mut self, index: usize) {
-        let quota = self.random.of(&QUOTAS).parse().unwrap();
-        let weight = *self.random.of(&[1, 100, 10_000]);
-        let is_idle = self.random.chance(30);
+        let quota = self.chance.pick(&QUOTAS).unwrap().parse().unwrap();
+        let weight = self.chance.pick(&[1, 100, 10_000]).unwrap();
+        let is_idle = self.chance.below(100) < 30;
         let Some(Group { cgroup, below, .. }) = &self.groups[index] else {
             return;
         };
@@ -180,19 +176,18 @@ impl Churn<'_> {
         match self.offline.take() {
             Some(offline) => drop(offline),
             None if cpu > 0 => {
-                self.offline = Some(Offline(cpu));
-                fs::write(online_file(cpu), "0").unwrap();
+                self.offline = Some(Offline::take(cpu));
             }
             None => (),
         }
     }
 
     fn change_something(&mut self) {
-        let index = self.random.within(0..GROUPS) as usize;
+        let index = self.chance.below(GROUPS) as usize;
         if self.groups[index].is_none() {
             return self.begin(index);
         }
-        match self.random.within(0..100) {
+        match self.chance.below(100) {
             0..35 => self.start_load(index),
             35..65 => self.disturb(index),
             65..80 => self.nest(index),
@@ -224,7 +219,7 @@ fn nothing_is_lost_or_left_under_random_knobs_tasks_and_changes() {
     let rounds = std::env::var(ROUNDS_VARIABLE).map_or(ROUNDS, |text| text.parse().unwrap());
     let mut churn = Churn {
         rig: &rig,
-        random: Random::of_this_run("churn"),
+        chance: chance("churn"),
         groups: (0..GROUPS).map(|_| None).collect(),
         offline: None,
     };

@@ -1,9 +1,8 @@
 //! Cgroups, CPUs and processes that come and go: no stalls, no leaks.
 
 use std::fs;
-use std::path::PathBuf;
 
-use crate::common::{bind, nr_cpus, wait_until};
+use crate::common::{Offline, bind, nr_cpus, wait_until};
 use crate::rig::{all_cpus, burners, wait_for_threads};
 use crate::shared::with_command;
 
@@ -31,19 +30,6 @@ fn a_hundred_cgroups_with_a_process_come_and_go_below_a_group() {
     rig.assert_nothing_left();
 }
 
-pub(super) fn online_file(cpu: usize) -> PathBuf {
-    PathBuf::from(format!("/sys/devices/system/cpu/cpu{cpu}/online"))
-}
-
-/// Brings a CPU back online in any case.
-pub(super) struct Offline(pub(super) usize);
-
-impl Drop for Offline {
-    fn drop(&mut self) {
-        let _ = fs::write(online_file(self.0), "1");
-    }
-}
-
 #[test]
 fn tasks_that_wait_for_a_cpu_run_on_when_it_goes_offline() {
     let rig = with_command();
@@ -54,8 +40,7 @@ fn tasks_that_wait_for_a_cpu_run_on_when_it_goes_offline() {
     let groups = ["work", "limited"].map(|name| rig.host.batch(name));
     let tids: Vec<_> = groups.iter().flat_map(burners).collect();
     rig.wait_until_all_run(&tids);
-    let offline = Offline(cpu);
-    fs::write(online_file(cpu), "0").unwrap();
+    let offline = Offline::take(cpu);
     rig.wait_until_all_run(&tids);
     drop(offline);
     wait_until("the CPU is back", || nr_cpus() == cpu + 1);
@@ -78,8 +63,7 @@ fn tasks_run_while_cpus_come_and_go_and_affinities_change() {
             bind(*tid, [0, 1].map(|more| (index + round + more) % cpus)).unwrap();
         }
         let cpu = 1 + round % (cpus - 1);
-        let offline = Offline(cpu);
-        fs::write(online_file(cpu), "0").unwrap();
+        let offline = Offline::take(cpu);
         rig.wait_until_all_run(&tids);
         drop(offline);
         rig.wait_until_all_run(&tids);
@@ -99,8 +83,7 @@ fn a_cpu_that_was_offline_while_tasks_waited_starts_timers_again() {
     let cpu = nr_cpus() - 1;
     assert!(cpu >= 1, "this takes two CPUs");
     let work = rig.batch_burners("work", "", all_cpus(), 3 * nr_cpus());
-    let offline = Offline(cpu);
-    fs::write(online_file(cpu), "0").unwrap();
+    let offline = Offline::take(cpu);
     drop(offline);
     wait_until("the CPU is back", || nr_cpus() == cpu + 1);
     let limited = rig.batch_burners("limited", "--quota 1ms/2ms", 1 << cpu, 1);
