@@ -27,10 +27,11 @@ use std::thread;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::signal::{SigHandler, Signal, kill, signal};
 use nix::unistd::Pid;
-use plimsoll_cgroupfs::{CpuGroup, Hierarchy, Version, read_ids};
+use plimsoll_cgroupfs::{CpuGroup, CpuMax, Hierarchy, Version, read_ids};
 use plimsoll_daemon::control::client::Client;
 use plimsoll_daemon::control::protocol::{Answer, Request, SOCKET};
 use plimsoll_daemon::state::State;
+use plimsoll_engine::knobs::Bandwidth;
 pub use plimsoll_engine::tasks::threads as threads_of;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -704,6 +705,15 @@ pub fn text(path: &Path) -> String {
         .unwrap_or_default()
         .trim_end()
         .to_owned()
+}
+
+/// A limit of others, as `write_cpu_max` takes it: a quota such as `20ms/100ms`, or `max`.
+pub fn max(quota: &str) -> CpuMax {
+    Bandwidth::of(quota.parse().unwrap(), None).into()
+}
+
+pub fn max_with_burst(quota: &str, burst: &str) -> CpuMax {
+    Bandwidth::of(quota.parse().unwrap(), Some(burst.parse().unwrap())).into()
 }
 
 /// Reads a knob of a cgroup from the kernel.

@@ -1,15 +1,13 @@
 //! Quota, period and burst in the kernel's files. The lab measures the shares.
 
-use plimsoll_engine::knobs::Bandwidth;
-
-use crate::common::{Host, bandwidth_us, knob, wait_until, wait_until_busy};
+use crate::common::{Host, bandwidth_us, knob, max_with_burst, wait_until, wait_until_busy};
 
 #[test]
 fn a_burst_of_others_above_the_quota_is_cut_while_the_limit_lasts() {
     let mut host = Host::new();
     let group = host.group("theirs");
-    let theirs = Bandwidth::of("70ms/100ms".parse().unwrap(), Some("50ms".parse().unwrap()));
-    group.write_cpu_max(&theirs.into()).unwrap();
+    let theirs = max_with_burst("70ms/100ms", "50ms");
+    group.write_cpu_max(&theirs).unwrap();
     let before = host.snapshot();
     let target = format!("/{}", group.path().display());
     for (line, expected) in [

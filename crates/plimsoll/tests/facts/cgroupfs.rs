@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::common::{Host, has_processes, wait_until, wait_until_busy};
+use crate::common::{Host, has_processes, max, wait_until, wait_until_busy};
 use nix::sched::{CloneFlags, unshare};
 use plimsoll_cgroupfs::name::text_of;
 use plimsoll_cgroupfs::{CgroupError, CpuGroup, CpuMax, UsageCounter};
@@ -169,12 +169,7 @@ fn counters_follow_usage_and_end_with_the_cgroup() {
     let counter = UsageCounter::open(group.usage_file(), version).unwrap();
     let start_ns = counter.read_ns().unwrap();
     let load = host.start_load_in(&group, "burn --threads 1 --duration 600s");
-    let tenth = CpuMax {
-        quota_usec: Some(1_000),
-        period_usec: 10_000,
-        burst_usec: 0,
-    };
-    group.write_cpu_max(&tenth).unwrap();
+    group.write_cpu_max(&max("1ms/10ms")).unwrap();
     wait_until_busy(&group);
     wait_until("it is throttled", || {
         group.stat().unwrap().throttled_usec > 0

@@ -1,6 +1,6 @@
 //! Checks before a write: the harm of a request to others, and their limits around it.
 
-use crate::common::{Host, bandwidth_us, membership, wait_for, wait_until};
+use crate::common::{Host, bandwidth_us, max, membership, wait_for, wait_until};
 use crate::rig::{Daemon, kill_all, of_cgroup, rule, shown};
 use plimsoll_engine::tasks;
 
@@ -134,8 +134,7 @@ mod v1_only {
     fn quota_beyond_that_of_the_parent_is_refused_with_its_name() {
         let mut host = Host::new();
         let (pod, container) = (host.group("pod"), host.group("pod/ctr"));
-        let quota = |text: &str| plimsoll_engine::knobs::Bandwidth::of(text.parse().unwrap(), None);
-        pod.write_cpu_max(&quota("50ms/100ms").into()).unwrap();
+        pod.write_cpu_max(&max("50ms/100ms")).unwrap();
         let target = shown(&container);
         let expected = format!("{} has 50%", shown(&pod));
         for dry_run in [&[][..], &["--dry-run"]] {
@@ -145,9 +144,7 @@ mod v1_only {
             assert!(refused.one_line().contains(&expected), "{refused:?}");
         }
         // And a parent has no less than what is inside.
-        container
-            .write_cpu_max(&quota("30ms/100ms").into())
-            .unwrap();
+        container.write_cpu_max(&max("30ms/100ms")).unwrap();
         let refused = host.run(["set", &shown(&pod), "--cap", "20%"]);
         assert!(
             refused.one_line().contains(&format!("{target} has 30%")),
@@ -239,8 +236,7 @@ mod v2_only {
         vcpu.create().unwrap();
         vcpu.make_threaded().unwrap();
         vm.enable_children().unwrap();
-        let quota = plimsoll_engine::knobs::Bandwidth::of("20ms/100ms".parse().unwrap(), None);
-        vcpu.write_cpu_max(&quota.into()).unwrap();
+        vcpu.write_cpu_max(&max("20ms/100ms")).unwrap();
         let threads = vm.threads().unwrap().into_iter();
         let thread = threads
             .into_iter()

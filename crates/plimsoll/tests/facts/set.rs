@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::common::{Host, bandwidth_us, has_processes, wait_until};
+use crate::common::{Host, bandwidth_us, has_processes, max_with_burst, wait_until};
 use crate::rig::shown;
 use plimsoll_engine::tasks::nice;
 
@@ -34,11 +34,8 @@ fn restore_gives_a_foreign_cgroup_every_old_value() {
     let mut host = Host::new();
     let group = host.group("foreign");
     group.write_weight(50).unwrap();
-    let old = plimsoll_engine::knobs::Bandwidth::of(
-        "70ms/100ms".parse().unwrap(),
-        Some("30ms".parse().unwrap()),
-    );
-    group.write_cpu_max(&old.into()).unwrap();
+    let old = max_with_burst("70ms/100ms", "30ms");
+    group.write_cpu_max(&old).unwrap();
     let sleeper = host.start_in(&group, ["sleep", "600"]);
     wait_until("it is there", || !group.processes().unwrap().is_empty());
     let before = host.snapshot();

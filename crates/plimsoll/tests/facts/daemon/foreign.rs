@@ -3,15 +3,12 @@
 use std::fs;
 
 use plimsoll_cgroupfs::CpuGroup;
-use plimsoll_engine::knobs::Bandwidth;
 
-use crate::common::{Host, wait_until};
+use crate::common::{Host, max, wait_until};
 use crate::rig::{Daemon, is_idle, quota_us, rule_of, shown, wait_for_quota};
 
 fn write_quota(group: &CpuGroup, quota: &str) {
-    group
-        .write_cpu_max(&Bandwidth::of(quota.parse().unwrap(), None).into())
-        .unwrap();
+    group.write_cpu_max(&max(quota)).unwrap();
 }
 
 fn seen(daemon: &Daemon) -> u64 {

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 
 use nix::sys::signal::Signal;
 
-use crate::common::{Host, wait_until};
+use crate::common::{Host, max_with_burst, wait_until};
 use crate::moments::Changes;
 use crate::rig::{Daemon, is_idle, of_cgroup, quota_us, rule, rule_of, shown};
 
@@ -15,11 +15,8 @@ fn stop_restores_every_setting() {
     let mut host = Host::new();
     let (web, jobs, home) = (host.group("web"), host.group("jobs"), host.group("home"));
     web.write_weight(333).unwrap();
-    let old = plimsoll_engine::knobs::Bandwidth::of(
-        "70ms/100ms".parse().unwrap(),
-        Some("30ms".parse().unwrap()),
-    );
-    web.write_cpu_max(&old.into()).unwrap();
+    web.write_cpu_max(&max_with_burst("70ms/100ms", "30ms"))
+        .unwrap();
     let load = host.start_load_in(&jobs, "burn --threads 1 --duration 600s");
     let text = rule_of("web", &web, "weight = 50, quota = \"20ms/50ms\"")
         + &rule_of("jobs", &jobs, "class = \"batch\", nice = 5")

@@ -73,9 +73,8 @@ fn tasks_are_shown_of_one_capped_cgroup_and_refused_of_several() {
 }
 
 mod v1_only {
-    use plimsoll_engine::knobs::Bandwidth;
-
     use super::*;
+    use crate::common::max;
 
     #[test]
     fn reason_is_shown_of_a_group_that_could_not_be_applied_until_a_reload_tries_again() {
@@ -84,8 +83,7 @@ mod v1_only {
         let web = host.group("web");
         // v1 refuses a child more than its parent has.
         let inside = host.group("web/inside");
-        let limit = |quota: &str| Bandwidth::of(quota.parse().unwrap(), None).into();
-        web.write_cpu_max(&limit("20ms/100ms")).unwrap();
+        web.write_cpu_max(&max("20ms/100ms")).unwrap();
         let matches = of_cgroup(&shown(&inside));
         let text = rule("inside", &matches, "quota = \"80ms/100ms\"");
         let mut daemon = Daemon::start(&host, &text);
@@ -98,7 +96,7 @@ mod v1_only {
         let failures = || daemon.state().daemon.counters.apply_failures;
         // The next attempt of its own is seconds away.
         wait_until("it has failed three times", || failures() >= 3);
-        web.write_cpu_max(&limit("max")).unwrap();
+        web.write_cpu_max(&max("max")).unwrap();
         daemon.reload().good();
         assert_eq!(quota_us(&inside), 80_000, "{}", daemon.log());
         assert_eq!(daemon.group(&shown(&inside)).unwrap().problem, None);

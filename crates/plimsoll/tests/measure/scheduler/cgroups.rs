@@ -1,9 +1,9 @@
 //! Settings by other programs of cgroups that are no groups of Plimsoll.
 
-use plimsoll_cgroupfs::{CpuGroup, CpuMax};
+use plimsoll_cgroupfs::CpuGroup;
 
 use crate::clock::{MEASURED, rates_of, sleep_ms};
-use crate::common::{Running, nr_cpus};
+use crate::common::{Running, max, nr_cpus};
 use crate::figure::{SPEC_2, about, near};
 use crate::lab::lab_load;
 use crate::scheduler_rig::{Rig, all_cpus, rig};
@@ -57,12 +57,7 @@ fn cpu_max_of_a_container() {
     let pod = rig.group("pod");
     pod.enable_children().unwrap();
     let (container, beside) = (rig.group("pod/container"), rig.group("beside"));
-    let max = CpuMax {
-        quota_usec: Some(20_000),
-        period_usec: 100_000,
-        burst_usec: 0,
-    };
-    pod.write_cpu_max(&max).unwrap();
+    pod.write_cpu_max(&max("20ms/100ms")).unwrap();
     let running = with_burners(&rig, &[(&container, 4), (&beside, 4)]);
     sleep_ms(300);
     let rate = rates_of(&[&pod], 2 * MEASURED)[0];
@@ -120,12 +115,8 @@ fn light_cgroup_beside_a_heavy_one_that_is_throttled() {
         parent.enable_children().unwrap();
         let groups = ["parent/heavy", "parent/light", "beside"].map(|name| rig.group(name));
         groups[0].write_weight(1000).unwrap();
-        let max = CpuMax {
-            quota_usec: Some(10_000 * nr_cpus as u64),
-            period_usec: 50_000,
-            burst_usec: 0,
-        };
-        groups[0].write_cpu_max(&max).unwrap();
+        let quota = format!("{}ms/50ms", 10 * nr_cpus);
+        groups[0].write_cpu_max(&max(&quota)).unwrap();
         let start = |group| rig.fair_burners(group, cpus, nr_cpus);
         let running: Vec<_> = groups.iter().map(start).collect();
         let keeper = rig.batch_sleeper("keeper");

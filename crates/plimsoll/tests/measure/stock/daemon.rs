@@ -5,10 +5,9 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use plimsoll_cgroupfs::CpuGroup;
-use plimsoll_engine::knobs::Bandwidth;
 
 use crate::clock::{MEASURED, ms, ms_until, rate_of, rates_of_tasks, sleep_ms};
-use crate::common::{Host, nr_cpus, threads_of, wait_until};
+use crate::common::{Host, max, nr_cpus, threads_of, wait_until};
 use crate::daemon_rig::{Daemon, is_idle, of_cgroup, quota_us, remove_group, rule, shown};
 use crate::figure::{ANY, DAEMON, SPEC_3, SPEC_6, near};
 
@@ -50,8 +49,9 @@ fn an_external_change_is_noticed() {
         // At a different phase of the daemon's second each time.
         sleep_ms(300);
         let before = seen();
-        let theirs = Bandwidth::of(format!("{quota}ms/100ms").parse().unwrap(), None);
-        group.write_cpu_max(&theirs.into()).unwrap();
+        group
+            .write_cpu_max(&max(&format!("{quota}ms/100ms")))
+            .unwrap();
         ms_until(|| seen() > before)
     });
     let what = "an external change is noticed, most of three";

@@ -1,8 +1,8 @@
 //! Settings of cgroups that are no groups of Plimsoll hold in the kernel's scheduler, too.
 
-use plimsoll_cgroupfs::{CpuGroup, CpuMax};
+use plimsoll_cgroupfs::CpuGroup;
 
-use crate::common::{Running, wait_until};
+use crate::common::{Running, max, wait_until};
 use crate::rig::Rig;
 use crate::shared::with_command;
 
@@ -57,20 +57,15 @@ fn weights_of_all_levels_and_idle_hold_and_may_change() {
 fn cpu_max_holds_above_a_cgroup_with_tasks_and_may_change() {
     let rig = with_command();
     let [outer, inner, beside] = tree(&rig, "limited");
-    let max = |quota_usec| CpuMax {
-        quota_usec,
-        period_usec: 100_000,
-        burst_usec: 0,
-    };
-    outer.write_cpu_max(&max(Some(10_000))).unwrap();
+    outer.write_cpu_max(&max("10ms/100ms")).unwrap();
     let loads = [&inner, &beside].map(|group| rig.fair_burners(group, 1, 1));
     let [limited, free] = used_by(&outer, &beside);
     assert!(limited < free / 4, "10 %, but {limited} : {free}");
-    outer.write_cpu_max(&max(None)).unwrap();
+    outer.write_cpu_max(&max("max")).unwrap();
     let [one, other] = used_by(&outer, &beside);
     assert!(one > other / 2, "no limit, but {one} : {other}");
     // A limit of one of ours inside it holds, too.
-    outer.write_cpu_max(&max(Some(50_000))).unwrap();
+    outer.write_cpu_max(&max("50ms/100ms")).unwrap();
     rig.set(&inner, "--quota 10ms/100ms");
     let [limited, free] = used_by(&outer, &beside);
     assert!(limited < free / 4, "10 %, but {limited} : {free}");

@@ -5,13 +5,10 @@
 
 use nix::sys::signal::Signal;
 use plimsoll_cgroupfs::CpuGroup;
-use plimsoll_engine::knobs::Bandwidth;
 use plimsoll_engine::tasks;
 
 use crate::common::chance::Chance;
-use crate::common::{
-    Offline, Running, bind, chance, has_processes, nr_cpus, tasks_below, wait_until,
-};
+use crate::common::{Offline, Running, bind, chance, has_processes, max, nr_cpus, tasks_below, wait_until};
 use crate::daemon_rig::{kill_all, remove_group, shown};
 use crate::rig::{Rig, all_cpus};
 use crate::shared::with_command;
@@ -146,7 +143,7 @@ impl Churn<'_> {
     /// Has others make a cgroup with limits of its own below a group and move all tasks there, or
     /// take that cgroup away again.
     fn nest(&mut self, index: usize) {
-        let quota = self.chance.pick(&QUOTAS).unwrap().parse().unwrap();
+        let quota = self.chance.pick(&QUOTAS).unwrap();
         let weight = self.chance.pick(&[1, 100, 10_000]).unwrap();
         let is_idle = self.chance.below(100) < 30;
         let Some(Group { cgroup, below, .. }) = &self.groups[index] else {
@@ -164,9 +161,7 @@ impl Churn<'_> {
             move_all(cgroup, below);
             cgroup.enable_children().is_ok()
         });
-        below
-            .write_cpu_max(&Bandwidth::of(quota, None).into())
-            .unwrap();
+        below.write_cpu_max(&max(quota)).unwrap();
         below.write_weight(weight).unwrap();
         below.write_idle(is_idle).unwrap();
     }
