@@ -17,29 +17,37 @@ fn an_owner_that_has_only_a_part_of_the_machine_may_not_tune_it() {
     host.run(run.chain(["--best-effort", "--", "true"])).good();
 }
 
-/// These tests change how the whole machine preempts.
+/// These tests change how the whole machine preempts, and its bandwidth slice.
 mod vm_only {
     use std::fs;
 
+    use super::super::slice::FILE as SLICE;
     use crate::common::{Host, wait_until};
     use crate::rig::{Daemon, of_cgroup, rule, shown};
 
     const MODES: &str = "/sys/kernel/debug/sched/preempt";
     const OURS: &str = "full";
     const BEFORE: &str = "lazy";
+    const SLICE_US: &str = "5000\n";
 
-    /// Makes preemption lazy again, also if the test fails.
+    /// Puts both settings back, also if the test fails.
     struct PutBack;
 
     impl Drop for PutBack {
         fn drop(&mut self) {
             let _ = fs::write(MODES, BEFORE);
+            let _ = fs::write(SLICE, SLICE_US);
         }
     }
 
-    fn is_set(mode: &str) -> bool {
+    fn is_tuned() -> bool {
         let modes = fs::read_to_string(MODES).unwrap();
-        modes.contains(&format!("({mode})"))
+        modes.contains(&format!("({OURS})")) && fs::read_to_string(SLICE).unwrap() == "2000\n"
+    }
+
+    fn is_as_before() -> bool {
+        let modes = fs::read_to_string(MODES).unwrap();
+        modes.contains(&format!("({BEFORE})")) && fs::read_to_string(SLICE).unwrap() == SLICE_US
     }
 
     #[test]
@@ -48,37 +56,37 @@ mod vm_only {
         let mut host = Host::new();
         let jobs = of_cgroup(&shown(&host.group("jobs")));
         let with = |knobs: &str| rule("jobs", &jobs, &format!("class = \"batch\"\n{knobs}"));
-        let tuned = with("host-tuning = true");
+        let tuned = "bandwidth-slice = \"2ms\"\n".to_owned() + &with("host-tuning = true");
         // Without a base it owns the whole machine; its file matches one cgroup.
         let mut daemon = Daemon::ready(&host, "").wrapped(&["env", "PLIMSOLL_CGROUP_BASE="]);
         daemon.restart();
-        assert!(is_set(BEFORE), "nobody has asked");
+        assert!(is_as_before(), "nobody has asked");
         let reload = |daemon: &Daemon, text: &str| {
             daemon.write(text);
             daemon.send(nix::sys::signal::Signal::SIGHUP);
         };
         reload(&daemon, &tuned);
-        wait_until("it is tuned", || is_set(OURS));
+        wait_until("it is tuned", is_tuned);
         let settings = || daemon.state().daemon.host_tuning;
         wait_until("it says so", || settings() == Some(true));
         reload(&daemon, &with(""));
-        wait_until("it is as before", || is_set(BEFORE));
+        wait_until("it is as before", is_as_before);
         assert_eq!(settings(), None);
 
         reload(&daemon, &tuned);
-        wait_until("it is tuned again", || is_set(OURS));
+        wait_until("it is tuned again", is_tuned);
         daemon.kill_hard();
-        assert!(is_set(OURS), "it stays until the next start");
+        assert!(is_tuned(), "it stays until the next start");
         daemon.restart();
-        wait_until("the group that is adopted asks for it", || is_set(OURS));
+        wait_until("the group that is adopted asks for it", is_tuned);
         daemon.kill_hard();
         daemon.write("");
         daemon.restart();
-        assert!(is_set(BEFORE));
+        assert!(is_as_before());
 
         reload(&daemon, &tuned);
-        wait_until("it is tuned once more", || is_set(OURS));
+        wait_until("it is tuned once more", is_tuned);
         daemon.stop();
-        assert!(is_set(BEFORE));
+        assert!(is_as_before());
     }
 }
