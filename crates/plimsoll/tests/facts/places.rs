@@ -1,44 +1,8 @@
 //! Checks before a write: the harm of a request to others, and their limits around it.
 
 use crate::common::{Host, bandwidth_us, max, membership, wait_for, wait_until};
-use crate::rig::{Daemon, kill_all, of_cgroup, rule, shown};
+use crate::rig::shown;
 use plimsoll_engine::tasks;
-
-#[test]
-fn process_is_set_with_those_that_it_has_started() {
-    let host = Host::new();
-    let script = "sleep 600 & sh -c 'sleep 600 & wait' & echo ready; wait";
-    let mut shell = std::process::Command::new("sh");
-    shell.args(["-c", script]);
-    let shell = host.spawn(shell);
-    wait_until("all run", || {
-        shell.stdout().contains("ready") && descendants(shell.pid()).len() == 3
-    });
-    let pid = shell.pid().to_string();
-    let before = membership(shell.pid());
-    let told = host.run(["set", &pid, "--cap", "50%"]).good().stdout;
-    assert!(told.contains("processes   4"), "{told}");
-    let group = format!("pid-{pid}");
-    for member in descendants(shell.pid()) {
-        assert!(
-            membership(member).contains(&group),
-            "{}",
-            membership(member)
-        );
-    }
-    host.run(["set", &pid, "--reset"]).good();
-    for member in descendants(shell.pid()) {
-        assert_eq!(membership(member), before);
-    }
-    kill_all(&descendants(shell.pid()));
-    shell.kill_hard();
-}
-
-fn descendants(pid: i32) -> Vec<i32> {
-    let children = tasks::children(pid);
-    let below = children.iter().flat_map(|child| descendants(*child));
-    children.iter().copied().chain(below).collect()
-}
 
 #[test]
 fn real_time_tasks_are_counted_and_told() {
@@ -177,53 +141,12 @@ mod v2_only {
     use super::*;
     use crate::common::{Running, binary, in_namespace_of, with_own_mounts};
     use plimsoll_cgroupfs::CpuGroup;
-    use plimsoll_cgroupfs::Kind;
 
     /// A cgroup of somebody with a process, whose children have no controller.
     fn application(host: &mut Host) -> (CpuGroup, Running) {
         let app = host.group("app");
         let process = host.start_in(&app, ["sleep", "600"]);
         (app, process)
-    }
-
-    #[test]
-    fn cgroup_with_processes_is_not_made_threaded() {
-        let mut host = Host::new();
-        let (app, process) = application(&mut host);
-        let text = rule(
-            "jobs",
-            &of_cgroup(&format!("{}/*", shown(&app))),
-            "quota = \"30ms/100ms\"",
-        );
-        let job = app.child("job1");
-        job.create().unwrap();
-        let daemon = Daemon::start(&host, &text);
-        wait_until("it says why", || {
-            let group = daemon.group(&shown(&job));
-            let problem = group.and_then(|group| group.problem).unwrap_or_default();
-            problem.contains(&format!("holds process {}", process.pid()))
-        });
-        for dry_run in [&[][..], &["--dry-run"]] {
-            let target = shown(&job);
-            let words = ["set", &target, "--weight", "50"];
-            let refused = host.run(words.iter().chain(dry_run));
-            assert_eq!(refused.code(), 125, "{refused:?}");
-            assert!(
-                refused.one_line().contains("make it threaded"),
-                "{refused:?}"
-            );
-        }
-        assert_eq!(
-            (app.kind().unwrap(), job.kind().unwrap()),
-            (Some(Kind::Domain), Some(Kind::Domain))
-        );
-        // The application goes on as if nobody was there.
-        job.add_process(process.pid()).unwrap();
-        assert_eq!(job.processes().unwrap(), [process.pid()]);
-        app.add_process(process.pid()).unwrap();
-        daemon.stop();
-        process.stop();
-        crate::rig::remove_group(&job);
     }
 
     #[test]
