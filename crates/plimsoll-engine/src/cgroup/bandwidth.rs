@@ -103,6 +103,7 @@ mod tests {
             let max = cap_max(cap.parse().unwrap());
             let found = (max.quota_usec, max.period_usec);
             assert_eq!(found, (Some(quota_usec), period_usec), "{cap}");
+            assert_eq!(max.burst_usec, 1_000, "{cap}");
             assert!(Bandwidth::from(max).check().is_ok());
         }
     }
