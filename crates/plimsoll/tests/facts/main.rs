@@ -20,7 +20,6 @@ mod command_process;
 mod daemon;
 mod doctor;
 mod faults;
-mod foreign;
 mod guard;
 mod handles;
 mod moments;

@@ -1,11 +1,33 @@
-//! Nice levels inherited from parents with a knob `nice` are reset at its end.
+//! Nice levels of the threads of a cgroup.
+
+use plimsoll_cgroupfs::CpuGroup;
+use plimsoll_engine::cgroup::CgroupEnforcer;
+use plimsoll_engine::group_policy::{GroupPolicy, Selector};
+use plimsoll_engine::runtime::RuntimeFolder;
+use plimsoll_engine::tasks::nice;
+use plimsoll_engine::undo::UndoReport;
 
 use crate::common::{Host, wait_until};
-use crate::foreign::{policy, start};
 use crate::rig::shown;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use plimsoll_engine::tasks::nice;
+
+/// The knobs that a test asks for on a foreign cgroup.
+fn policy(group: &CpuGroup, json: &str) -> GroupPolicy {
+    GroupPolicy {
+        name: shown(group),
+        selector: Selector::Cgroup(group.path().to_owned()),
+        subject: String::new(),
+        knobs: serde_json::from_str(json).unwrap(),
+        is_scheduled: false,
+    }
+}
+
+/// The engine without a daemon; nothing was left to it.
+fn start(host: &Host) -> CgroupEnforcer {
+    let runtime = RuntimeFolder::at(host.runtime());
+    let (enforcer, left) = CgroupEnforcer::adopting(host.hierarchy(), &runtime).unwrap();
+    assert_eq!(left, UndoReport::default());
+    enforcer
+}
 
 fn levels(pids: &[i32]) -> Vec<i32> {
     pids.iter().map(|pid| nice(*pid).unwrap()).collect()
@@ -52,25 +74,4 @@ fn only_the_threads_of_a_cgroup_have_its_nice_level() {
     assert_eq!(shown["cgroup"]["processes"], 1);
     process.kill_hard();
     crate::rig::remove_group(&emulator);
-}
-
-#[test]
-fn restore_after_a_kill_resets_inherited_nice_levels() {
-    let host = Host::new();
-    let script = "sleep 600 & (sleep 600 &); echo started; wait";
-    let words = ["run", "--name", "family", "--nice", "15", "--", "sh", "-c"];
-    let running = host.start(words.into_iter().chain([script]));
-    wait_until("it has a child and an orphan", || {
-        running.stdout().contains("started")
-    });
-    let processes = host.normal("family").all_processes().unwrap();
-    assert_eq!(levels(&processes), [15; 3]);
-    running.kill_hard();
-    host.kill_owner();
-    host.run(["restore"]).good();
-    assert_eq!(levels(&processes), [own(); 3]);
-    for pid in processes {
-        kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
-    }
-    host.assert_clean();
 }
