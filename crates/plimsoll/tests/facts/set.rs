@@ -4,7 +4,6 @@ use std::fs;
 
 use crate::common::{Host, bandwidth_us, has_processes, max_with_burst, wait_until};
 use crate::rig::shown;
-use plimsoll_engine::tasks::nice;
 
 #[test]
 fn a_change_that_cannot_be_printed_is_made_and_told() {
@@ -15,6 +14,7 @@ fn a_change_that_cannot_be_printed_is_made_and_told() {
         (&["set", &target, "--weight", "300"][..], 300),
         (&["set", &target, "--weight", "200", "--dry-run"], 300),
         (&["set", &target, "--reset"], 100),
+        (&["set", &target, "--weight", "400"], 400),
         (&["restore"], 100),
     ] {
         let full = fs::File::options().write(true).open("/dev/full").unwrap();
@@ -27,47 +27,6 @@ fn a_change_that_cannot_be_printed_is_made_and_told() {
         assert!(told.contains("standard output: No space left"), "{told}");
         assert_eq!(told.ends_with("the change is made\n"), !is_dry, "{told}");
     }
-}
-
-#[test]
-fn restore_gives_a_foreign_cgroup_every_old_value() {
-    let mut host = Host::new();
-    let group = host.group("foreign");
-    group.write_weight(50).unwrap();
-    let old = max_with_burst("70ms/100ms", "30ms");
-    group.write_cpu_max(&old).unwrap();
-    let sleeper = host.start_in(&group, ["sleep", "600"]);
-    wait_until("it is there", || !group.processes().unwrap().is_empty());
-    let before = host.snapshot();
-    let nice_before = nice(sleeper.pid()).unwrap();
-    let target = shown(&group);
-    for knobs in [
-        "--weight 200 --quota 20ms/50ms --burst 5ms --nice 5",
-        "--quota max --burst 0",
-        "--weight 300",
-        "--cpu-max 90000",
-        "--nice 9",
-    ] {
-        let words = ["set", &target].into_iter().chain(knobs.split(' '));
-        host.run(words).good();
-    }
-    // The earlier change stays in force, and a cgroup has one quota.
-    let refused = host.run(["set", &target, "--cap", "25%"]);
-    assert_eq!(refused.code(), 125, "{refused:?}");
-    assert!(refused.one_line().contains("one quota"), "{refused:?}");
-    assert_eq!(group.read_weight().unwrap(), 300);
-    assert_eq!(bandwidth_us(&group).0, 90_000);
-    assert_eq!(nice(sleeper.pid()).unwrap(), 9);
-    let all = host.run(["show"]).good().stdout;
-    assert!(
-        all.contains(&target) && all.contains("command-line"),
-        "{all}"
-    );
-    host.run(["restore"]).good();
-    host.assert_as(&before);
-    assert_eq!(nice(sleeper.pid()).unwrap(), nice_before);
-    let again = host.run(["restore"]).good();
-    assert_eq!(again.stdout, "nothing was left behind\n");
 }
 
 #[test]
