@@ -1,7 +1,7 @@
 //! Output of `show` with a daemon.
 
-use crate::common::{Host, wait_until};
-use crate::rig::{Daemon, of_cgroup, quota_us, rule, rule_of, shown};
+use crate::common::Host;
+use crate::rig::{Daemon, of_cgroup, rule, rule_of, shown};
 
 #[test]
 fn groups_are_shown_together_or_one_by_its_name_its_cgroup_or_a_process_in_it() {
@@ -70,37 +70,4 @@ fn tasks_are_shown_of_one_capped_cgroup_and_refused_of_several() {
     daemon.stop();
     sleeper.kill_hard();
     drop(other);
-}
-
-mod v1_only {
-    use super::*;
-    use crate::common::max;
-
-    #[test]
-    fn reason_is_shown_of_a_group_that_could_not_be_applied_until_a_reload_tries_again() {
-        let mut host = Host::new();
-        assert!(!host.is_v2(), "v2 accepts such a quota without effect");
-        let web = host.group("web");
-        // v1 refuses a child more than its parent has.
-        let inside = host.group("web/inside");
-        web.write_cpu_max(&max("20ms/100ms")).unwrap();
-        let matches = of_cgroup(&shown(&inside));
-        let text = rule("inside", &matches, "quota = \"80ms/100ms\"");
-        let mut daemon = Daemon::start(&host, &text);
-        let problem = daemon.group(&shown(&inside)).unwrap().problem;
-        let problem = problem.expect("the kernel has refused it");
-        let above = format!("{} has 20%", shown(&web));
-        assert!(problem.contains(&above), "{problem}");
-        let table = host.run(["show"]).good().stdout;
-        assert!(table.contains("inside"), "{table}");
-        let failures = || daemon.state().daemon.counters.apply_failures;
-        // The next attempt of its own is seconds away.
-        wait_until("it has failed three times", || failures() >= 3);
-        web.write_cpu_max(&max("max")).unwrap();
-        daemon.reload().good();
-        assert_eq!(quota_us(&inside), 80_000, "{}", daemon.log());
-        assert_eq!(daemon.group(&shown(&inside)).unwrap().problem, None);
-        daemon.end();
-        assert_eq!(quota_us(&inside), -1);
-    }
 }
