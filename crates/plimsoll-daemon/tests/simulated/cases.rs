@@ -234,6 +234,18 @@ fn a_quota_that_the_kernel_refuses_twice_is_put_back_by_the_next_owner() {
 }
 
 #[test]
+fn bursts_that_are_switched_off_are_in_no_file_until_they_are_on_again() {
+    let mut rig = Rig::new();
+    let burst = || text("d/cpu.max.burst");
+    rig.ask(set("/d", r#"{"quota": "1cpus", "burst": "10ms"}"#), None);
+    assert_eq!(burst().as_deref(), Some("10000"));
+    for (enabled, usec) in [(false, "0"), (true, "10000")] {
+        rig.ask(Request::Burst { enabled }, None);
+        assert_eq!(burst().as_deref(), Some(usec));
+    }
+}
+
+#[test]
 fn a_group_that_others_remove_before_any_event_is_read_is_made_again() {
     let mut rig = Rig::new();
     rig.run("a", 5);
