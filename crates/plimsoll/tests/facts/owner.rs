@@ -8,12 +8,9 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use crate::account::{Account, USER};
-use crate::common::{
-    Host, Running, bandwidth_us, binary, has_processes, is_alive, membership, wait_until,
-};
+use crate::common::{Host, Running, bandwidth_us, binary, has_processes, is_alive, membership, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use plimsoll_daemon::control::protocol::SOCKET;
 
 fn send(pid: i32, signal: Signal) {
     kill(Pid::from_raw(pid), signal).unwrap();
@@ -272,52 +269,6 @@ fn a_second_daemon_is_refused() {
     assert_eq!(host.snapshot(), before);
     first.stop().good();
     host.assert_clean();
-}
-
-#[test]
-fn a_users_owner_beside_roots() {
-    let mut host = Host::new();
-    let subtree = host.group("delegated");
-    crate::common::delegate(&subtree, USER);
-    // Beside their groups, and not above them: a cgroup of v2 has processes or children.
-    let shell = subtree.child("shell");
-    shell.create().unwrap();
-    crate::common::delegate(&shell, USER);
-    let before = host.snapshot();
-    // Root's owner has a group.
-    let roots = start_job(&host);
-    let user = Account::new(USER);
-    let theirs = |words: &str| {
-        let words: Vec<&str> = words.split(' ').collect();
-        let mut command = user.plimsoll_in(&shell, &words);
-        command.env(
-            "PLIMSOLL_CGROUP_BASE",
-            format!("/{}", subtree.path().display()),
-        );
-        host.spawn(command)
-    };
-    let running = theirs("run --name job --quota 20ms/100ms -- sleep 600");
-    let group = subtree.child("plimsoll").child("job");
-    wait_until("theirs runs", || has_processes(&group));
-    assert_eq!(bandwidth_us(&group).0, 20_000);
-    assert_eq!(bandwidth_us(&host.normal("job")).0, 30_000);
-    let owner = crate::common::owner_at(&user.runtime().join("plimsoll").join(SOCKET)).unwrap();
-    let names: Vec<&str> = owner.groups.iter().map(|group| &*group.name).collect();
-    assert_eq!(names, ["job"]);
-    let owner = owner.daemon.pid.cast_signed();
-    assert_ne!(owner, host.owner_pid());
-    let status = fs::read_to_string(format!("/proc/{owner}/status")).unwrap();
-    assert!(status.contains(&format!("Uid:\t{USER}\t")), "{status}");
-    // The owners do not affect each other.
-    theirs("set job --quota 10ms/100ms").finish().good();
-    assert_eq!(bandwidth_us(&group).0, 10_000);
-    assert_eq!(bandwidth_us(&host.normal("job")).0, 30_000);
-    running.stop();
-    crate::common::end_owner(owner);
-    assert!(!group.exists());
-    assert_eq!(bandwidth_us(&host.normal("job")).0, 30_000);
-    roots.stop();
-    host.assert_as(&before);
 }
 
 /// An upgrade deletes the program of a command that runs.

@@ -51,7 +51,7 @@ fn missing_permission_is_reported_in_one_line_with_a_remedy() {
 }
 
 #[test]
-fn in_a_delegated_subtree_a_user_needs_no_root() {
+fn in_a_delegated_subtree_a_user_has_an_owner_beside_roots() {
     let mut host = Host::new();
     let subtree = host.group("delegated");
     crate::common::delegate(&subtree, USER);
@@ -60,6 +60,11 @@ fn in_a_delegated_subtree_a_user_needs_no_root() {
     shell.create().unwrap();
     crate::common::delegate(&shell, USER);
     let before = host.snapshot();
+    let roots = host.start("run --name g --quota 30ms/100ms -- sleep 600".split(' '));
+    let of_root = host.normal("g");
+    wait_until("root's owner has a group", || {
+        of_root.is_populated().unwrap_or(false)
+    });
     let user = Account::new(USER);
     let run = |line: &str| {
         let words: Vec<&str> = line.split(' ').collect();
@@ -87,10 +92,19 @@ fn in_a_delegated_subtree_a_user_needs_no_root() {
         // Without a group the owner may have ended by itself.
         let state = crate::common::owner_at(&socket).expect("an owner runs");
         owner = state.daemon.pid.cast_signed();
+        let names: Vec<&str> = state.groups.iter().map(|group| &*group.name).collect();
+        assert!(names == ["g"] && owner != host.owner_pid(), "{names:?}");
+        let status = fs::read_to_string(format!("/proc/{owner}/status")).unwrap();
+        assert!(status.contains(&format!("Uid:\t{USER}\t")), "{status}");
+        run("set g --weight 70").finish().good();
+        assert_eq!(group.read_weight().unwrap(), 70);
+        assert_eq!(of_root.read_weight().unwrap(), 100);
         running.stop();
         wait_until("it is gone", || !group.exists());
     }
     crate::common::end_owner(owner);
+    assert_eq!(bandwidth_us(&of_root).0, 30_000);
+    roots.stop();
     host.assert_as(&before);
     let left = fs::read_dir(user.runtime().join("plimsoll")).unwrap();
     let left: Vec<_> = left.flatten().map(|entry| entry.file_name()).collect();
