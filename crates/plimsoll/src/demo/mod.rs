@@ -89,6 +89,7 @@ fn support(hierarchy: &Arc<Hierarchy>, stop: &Stop) -> Result<Support> {
 }
 
 /// Seconds since 1970; 0 if the clock is earlier.
+#[expect(clippy::disallowed_methods, reason = "the date of a report")]
 fn unix_time() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)

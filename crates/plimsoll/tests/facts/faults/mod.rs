@@ -1,6 +1,5 @@
 //! The daemon under faults: kills and stops. The limits in force must match the
 //! policy.
 
-mod clock;
 mod kill;
 mod left_behind;
