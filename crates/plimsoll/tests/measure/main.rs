@@ -13,8 +13,6 @@ mod common;
 #[path = "../facts/daemon/rig.rs"]
 mod daemon_rig;
 #[allow(dead_code)]
-mod namespace;
-#[allow(dead_code)]
 #[path = "../scheduler/rig.rs"]
 mod scheduler_rig;
 

@@ -77,7 +77,7 @@ impl<'h> Daemon<'h> {
         daemon
     }
 
-    /// Has the daemon started by another program, such as `nsenter`.
+    /// Has the daemon started by another program, such as `env`.
     pub fn wrapped(mut self, words: &[&str]) -> Self {
         self.wrapper = words.iter().map(|word| (*word).to_owned()).collect();
         self
@@ -201,19 +201,8 @@ impl<'h> Daemon<'h> {
         self.host.runtime().join(SOCKET)
     }
 
-    /// Path of the socket below the root folder of the daemon's process.
-    pub fn socket_of_process(&self) -> PathBuf {
-        let root = PathBuf::from(format!("/proc/{}/root", self.pid()));
-        root.join(self.socket().strip_prefix("/").unwrap())
-    }
-
     fn try_state(&self, details: bool) -> Option<State> {
-        let path = if self.wrapper.is_empty() {
-            self.socket()
-        } else {
-            self.socket_of_process()
-        };
-        state_of(&path, None, details)
+        state_of(&self.socket(), None, details)
     }
 
     pub fn state(&self) -> State {

@@ -1,10 +1,11 @@
 //! SPEC 3, reaction: the controller of headroom goes on while the service is busy, while the disk
 //! is full, and while the log is not read.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
@@ -12,10 +13,9 @@ use nix::unistd::mkfifo;
 use plimsoll_cgroupfs::CpuGroup;
 
 use crate::clock::sleep_ms;
-use crate::common::{Host, Running, nr_cpus, wait_until};
+use crate::common::{Host, Running, in_vm, nr_cpus, wait_until};
 use crate::daemon_rig::{Daemon, kill_all, of_cgroup, quota_us, remove_group, rule, shown};
 use crate::figure::{ANY, SPEC_3};
-use crate::namespace::SmallDisk;
 
 /// Processes that are moved at once.
 const PROCESSES: usize = 1_000;
@@ -108,14 +108,43 @@ fn late_while_many_processes_or_a_fork_storm_are_moved() {
     kill_all(&batch.all_processes().unwrap());
 }
 
+/// A file system at the runtime folder, with space for journals and requested knobs only.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount(folder: &Path) -> Self {
+        let words = ["-t", "tmpfs", "-o", "size=256k,mode=700", "tmpfs"];
+        let status = Command::new("mount").args(words).arg(folder).status();
+        assert!(status.unwrap().success());
+        Self(folder.to_owned())
+    }
+
+    fn filler(&self) -> PathBuf {
+        self.0.join("filler")
+    }
+
+    /// Fills the disk to the last byte.
+    fn fill(&self) {
+        let mut file = File::create(self.filler()).unwrap();
+        let piece = [0; 1024];
+        while file.write_all(&piece).is_ok() {}
+        while file.write_all(&piece[..1]).is_ok() {}
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
 #[test]
 fn late_while_the_disk_is_full() {
     let mut host = Host::new();
     let groups = [host.group("main"), host.group("job")];
-    let disk = SmallDisk::new(&host);
-    let enter = disk.enter();
-    let words: Vec<&str> = enter.iter().map(String::as_str).collect();
-    let (mut daemon, _load) = start(&host, &groups, &words);
+    assert!(in_vm(), "it would mount a file system on this machine");
+    let disk = SmallDisk::mount(host.runtime());
+    let (mut daemon, _load) = start(&host, &groups, &[]);
     let loops = Loops::now(&daemon);
     disk.fill();
     let late = (0..MANY).map(|index| host.base().child(format!("late-{index}")));
@@ -126,7 +155,7 @@ fn late_while_the_disk_is_full() {
     });
     sleep_ms(1_000);
     loops.print(&daemon, "the disk is full");
-    disk.free();
+    fs::remove_file(disk.filler()).unwrap();
     late.iter().for_each(remove_group);
     daemon.end();
 }
