@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use libbpf_rs::{RingBuffer, RingBufferBuilder};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::bpf_intf::{
@@ -28,7 +28,7 @@ const LEASE_NS: u64 = 1_000_000_000;
 const POLL: Duration = Duration::from_millis(20);
 
 /// A line of the trace. Times are in nanoseconds, points in time of CLOCK_MONOTONIC.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Line {
     /// The group before the first change that is traced.
@@ -44,7 +44,7 @@ pub enum Line {
 }
 
 /// A group's bandwidth at one moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 pub struct State {
     /// Sequence number of the last change before; each further change adds one. Missing numbers
     /// were lost because they were not read in time.
@@ -76,7 +76,7 @@ pub struct State {
 }
 
 /// One change of a group's bandwidth.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Change {
     /// Sequence number. Lines of two CPUs may be printed in another order.
     pub sequence: u64,

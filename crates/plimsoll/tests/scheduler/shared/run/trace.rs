@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde::Deserialize;
+use plimsoll_scx::trace::{Change, Line, State};
 
 use crate::common::{Running, nr_cpus, on_cpus, threads_of, wait_for, wait_until};
 use crate::rig::{Rig, all_cpus, binary_word};
@@ -15,54 +15,10 @@ const PERIODS: u64 = 2_000;
 /// A slice ends at a tick at the latest (SPEC 1).
 const TICK_NS: u64 = 4_000_000;
 
-/// The group at the begin or the end.
-#[derive(Debug, Clone, Copy, Deserialize)]
-struct State {
-    sequence: u64,
-    nr_cpus: u64,
-    quota_ns: u64,
-    period_ns: u64,
-    slice_ns: u64,
-    pool_ns: u64,
-    boundary_ns: u64,
-    period_usage_ns: u64,
-    nr_throttled_cpus: u64,
-    nr_periods: u64,
-    nr_throttled: u64,
-    throttled_ns: u64,
-    nr_bursts: u64,
-    exceeded_ns: u64,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-struct Change {
-    sequence: u64,
-    when_ns: u64,
-    cpu: u64,
-    ran_ns: u64,
-    local_ns: i64,
-    pool_ns: u64,
-    boundary_ns: u64,
-    refilled: u64,
-    throttled: bool,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-enum Line {
-    Begin(State),
-    Charged(Change),
-    Refilled(Change),
-    Served(Change),
-    End(State),
-}
-
-impl Line {
-    fn change(&self) -> Option<&Change> {
-        match self {
-            Self::Charged(change) | Self::Refilled(change) | Self::Served(change) => Some(change),
-            Self::Begin(_) | Self::End(_) => None,
-        }
+fn change_of(line: &Line) -> Option<&Change> {
+    match line {
+        Line::Charged(change) | Line::Refilled(change) | Line::Served(change) => Some(change),
+        Line::Begin(_) | Line::End(_) => None,
     }
 }
 
@@ -83,7 +39,7 @@ impl Trace {
         let (Some(Line::End(end)), Line::Begin(begin)) = (lines.pop(), lines.remove(0)) else {
             panic!("begin or end is missing");
         };
-        let number = |line: &Line| line.change().map_or(0, |change| change.sequence);
+        let number = |line: &Line| change_of(line).map_or(0, |change| change.sequence);
         lines.sort_by_key(number);
         let expected = begin.sequence + 1..=end.sequence;
         assert!(
@@ -99,7 +55,7 @@ impl Trace {
     }
 
     fn changes(&self) -> impl Iterator<Item = &Change> {
-        self.changes.iter().filter_map(Line::change)
+        self.changes.iter().filter_map(change_of)
     }
 
     fn ran_ns(&self) -> u64 {
@@ -182,7 +138,7 @@ impl Counters {
         let mut boundary_ns = trace.begin.boundary_ns;
         let mut throttled_since = BTreeMap::new();
         for line in &trace.changes {
-            let Some(change) = line.change() else {
+            let Some(change) = change_of(line) else {
                 continue;
             };
             let mut ran_ns = change.ran_ns;
@@ -343,7 +299,7 @@ fn no_window_of_2000_periods_exceeds_its_bound_and_counters_match_the_trace() {
     });
     let (trace, used_ns) = record(&rig);
     let (begin, counted) = (trace.begin, Counters::by(&trace));
-    let slack_ns = begin.nr_cpus * (begin.slice_ns + TICK_NS);
+    let slack_ns = u64::from(begin.nr_cpus) * (begin.slice_ns + TICK_NS);
     assert_eq!(begin.nr_throttled_cpus, 0);
     assert!(trace.refills() >= PERIODS);
     assert!(trace.worst_overrun_ns() <= TICK_NS);
