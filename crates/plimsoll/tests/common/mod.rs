@@ -293,9 +293,9 @@ pub fn with_own_mounts(script: &str) -> Command {
     command
 }
 
-/// Lets a command begin in a cgroup, and there in new namespaces: `CLONE_NEWCGROUP` makes the
-/// cgroup the root of all that the command sees.
-pub fn in_namespace_of(command: &mut Command, group: &CpuGroup, namespaces: libc::c_int) {
+/// Lets a command begin in a cgroup, and there in new namespaces, if any: `CLONE_NEWCGROUP` makes
+/// the cgroup the root of all that the command sees.
+pub fn begin_in(command: &mut Command, group: &CpuGroup, namespaces: libc::c_int) {
     use std::os::unix::ffi::OsStringExt as _;
     use std::os::unix::process::CommandExt as _;
     let files = group.folders().into_iter();
@@ -481,6 +481,19 @@ impl Host {
         self.start(run_load(knobs, load))
     }
 
+    /// Starts `plimsoll run --name NAME KNOBS -- sleep`; returns when it sleeps in its group.
+    pub fn sleeper(&self, name: &str, knobs: &str) -> Running {
+        let line = format!("run --name {name} {knobs} -- sleep 100000");
+        let mut running = self.start(line.split_whitespace());
+        let groups = [self.normal(name), self.batch(name), self.soft(name)];
+        running.wait_until("it sleeps in its group", || {
+            let members = groups.iter().filter_map(|group| group.all_processes().ok());
+            let sleeps = |pid: i32| text(Path::new(&format!("/proc/{pid}/comm"))) == "sleep";
+            members.flatten().any(sleeps)
+        });
+        running
+    }
+
     pub fn run<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Finished {
         self.start(arguments).finish()
     }
@@ -491,28 +504,11 @@ impl Host {
         group: &CpuGroup,
         words: impl IntoIterator<Item = S>,
     ) -> Running {
-        let folders = group.folders();
-        let join = r#"for f in $FOLDERS; do echo $$ >"$f/cgroup.procs" || exit 99; done; unset FOLDERS; exec "$@""#;
-        let mut command = Command::new("sh");
-        command.args(["-c", join, "sh"]).args(words);
-        let list: Vec<_> = folders
-            .iter()
-            .map(|f| f.to_string_lossy().into_owned())
-            .collect();
-        command.env("FOLDERS", list.join(" "));
-        command.stdin(Stdio::null());
-        let running = self.spawn(command);
-        let place = format!("/{}", group.path().display());
-        wait_until("it is in its cgroup", || {
-            let places = membership(running.pid());
-            let here = places.lines().filter(|line| line.ends_with(&place));
-            // A daemon may have matched it already.
-            let is_claimed = ["/plimsoll/", "/plimsoll-batch/"]
-                .iter()
-                .any(|parent| places.contains(parent));
-            is_claimed || here.count() >= folders.len()
-        });
-        running
+        let mut words = words.into_iter();
+        let mut command = Command::new(words.next().unwrap());
+        command.args(words).stdin(Stdio::null());
+        begin_in(&mut command, group, 0);
+        self.spawn(command)
     }
 
     /// Starts one of Plimsoll's workloads in a cgroup.

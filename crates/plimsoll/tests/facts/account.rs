@@ -52,17 +52,13 @@ impl Account {
     /// Plimsoll as this user in a cgroup. Root moves the process there, because a user may not
     /// enter a delegated subtree from outside.
     pub fn plimsoll_in(&self, group: &CpuGroup, words: &[&str]) -> Command {
-        let script = r#"for f in $FOLDERS; do echo $$ >"$f/cgroup.procs" || exit 99; done
-            unset FOLDERS; uid=$1; shift
-            exec /usr/bin/setpriv --reuid "$uid" --regid "$uid" --clear-groups -- "$@""#;
-        let folders = group.folders();
-        let folders: Vec<_> = folders.iter().map(|path| path.to_string_lossy()).collect();
-        let mut command = Command::new("sh");
+        let uid = self.uid.to_string();
+        let mut command = Command::new("/usr/bin/setpriv");
         command
-            .args(["-c", script, "sh", &self.uid.to_string()])
+            .args(["--reuid", &uid, "--regid", &uid, "--clear-groups", "--"])
             .arg(self.folder.path().join("plimsoll"))
-            .args(words)
-            .env("FOLDERS", folders.join(" "));
+            .args(words);
+        crate::common::begin_in(&mut command, group, 0);
         self.confine(&mut command);
         command
     }

@@ -2,12 +2,10 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crate::common::{Host, has_processes, max, wait_until, wait_until_busy};
+use crate::common::{Host, begin_in, has_processes, max, wait_until, wait_until_busy};
 use nix::sched::{CloneFlags, unshare};
 use plimsoll_cgroupfs::name::text_of;
 use plimsoll_cgroupfs::{CgroupError, CpuGroup, CpuMax, UsageCounter};
@@ -196,20 +194,8 @@ fn a_process_outside_of_the_cgroup_namespace_is_in_no_cgroup_of_it() {
     let mut host = Host::new();
     let (inside, outside) = (host.group("inside"), host.group("outside"));
     let sleeper = host.start_in(&outside, ["sleep", "600"]);
-    let open = |folder: PathBuf| {
-        let path = folder.join("cgroup.procs");
-        fs::OpenOptions::new().write(true).open(path).unwrap()
-    };
-    let files: Vec<fs::File> = inside.folders().into_iter().map(open).collect();
     let mut show = host.plimsoll(["show", &sleeper.pid().to_string()]);
-    let prepare = move || {
-        for mut file in &files {
-            file.write_all(b"0")?;
-        }
-        Ok(unshare(CloneFlags::CLONE_NEWCGROUP)?)
-    };
-    // SAFETY: the closure makes system calls only, on files that are open.
-    unsafe { show.pre_exec(prepare) };
+    begin_in(&mut show, &inside, libc::CLONE_NEWCGROUP);
     let shown = host.spawn(show).finish();
     assert_eq!(shown.code(), 125, "{shown:?}");
     let mount = host.hierarchy().mount_point();

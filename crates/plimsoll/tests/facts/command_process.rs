@@ -168,11 +168,7 @@ fn a_signal_that_the_caller_blocks_is_passed_on_to_the_command() {
 fn a_command_that_was_not_started_ends_quietly_with_a_killed_run() {
     let host = Host::new();
     // The owner that is started meanwhile would be another child.
-    let keeps = host.start(["run", "--name", "keeps", "--", "sleep", "600"]);
-    wait_until("the owner has its group", || {
-        let owner = host.owner();
-        owner.is_some_and(|state| state.groups.iter().any(|group| group.name == "keeps"))
-    });
+    let keeps = host.sleeper("keeps", "");
     let owner = Pid::from_raw(host.owner_pid());
     // It does not answer, so that the command is not started.
     nix::sys::signal::kill(owner, Signal::SIGSTOP).unwrap();

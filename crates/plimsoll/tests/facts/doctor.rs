@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{Finished, Host, binary, in_namespace_of, with_own_mounts};
+use crate::common::{Finished, Host, begin_in, binary, with_own_mounts};
 
 /// Runs `run` and then `doctor` after a script that changes what they see of the cgroups.
 fn run_and_doctor(host: &Host, mut command: Command) -> Finished {
@@ -64,7 +64,7 @@ fn doctor_gives_the_reason_of_run_in_a_foreign_cgroup_namespace() {
     // The mounts are those of the whole tree, where this namespace sees only `home`.
     let mut command = Command::new("sh");
     command.args(["-c", BOTH]).arg(binary());
-    in_namespace_of(&mut command, &home, libc::CLONE_NEWCGROUP);
+    begin_in(&mut command, &home, libc::CLONE_NEWCGROUP);
     let finished = run_and_doctor(&host, command).good();
     let lines: Vec<&str> = finished.stderr.lines().collect();
     let [run, "run: 125"] = &lines[..] else {

@@ -17,13 +17,6 @@ fn start_apart(host: &Host, namespaces: &[&str], script: &str) -> Running {
     host.spawn(command)
 }
 
-/// Starts a command in a group, and with it the owner.
-fn start_keeper(host: &Host) -> Running {
-    let keeper = host.start("run --name keeper --cap 50% -- sleep 600".split(' '));
-    wait_until("the owner runs", || host.owner().is_some());
-    keeper
-}
-
 /// Pid of a process in the innermost namespace, as its last number of `NSpid` (proc_pid_status(5)).
 fn inner_pid(pid: i32) -> String {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -35,7 +28,7 @@ fn inner_pid(pid: i32) -> String {
 fn pid_of_a_request_is_the_clients() {
     let host = Host::new();
     // The owner is outside of the namespace.
-    let keeper = start_keeper(&host);
+    let keeper = host.sleeper("keeper", "--cap 50%");
     let script = r#"sleep 600 & $PLIMSOLL set $! --cap 20% --json
         $PLIMSOLL show $! --json >/dev/null
         $PLIMSOLL run --cap 30% -- sleep 600 & wait"#;
@@ -90,7 +83,7 @@ fn owner_that_sees_the_processes_of_another_namespace_takes_none() {
 #[test]
 fn cgroup_of_a_request_is_the_clients() {
     let mut host = Host::new();
-    let keeper = start_keeper(&host);
+    let keeper = host.sleeper("keeper", "--cap 50%");
     let (pod, inner) = (host.group("pod"), host.group("pod/a"));
     let home = host.group("pod/client");
     // The owner sees another cgroup under the client's path.
@@ -124,7 +117,7 @@ fn what_others_depend_on_gets_no_limits() {
         assert_eq!(refused.code(), 125, "{refused:?}");
         assert!(refused.one_line().contains(why), "{target}: {refused:?}");
     };
-    let keeper = start_keeper(&host);
+    let keeper = host.sleeper("keeper", "--cap 50%");
     refused(host.owner_pid(), "Plimsoll's own daemon");
     refused(1, "process 1");
     let pids = fs::read_dir("/proc").unwrap().flatten();

@@ -18,10 +18,7 @@ fn send(pid: i32, signal: Signal) {
 
 /// Starts a command in group `job`, with 30 ms of each 100 ms.
 fn start_job(host: &Host) -> Running {
-    let words = "run --name job --quota 30ms/100ms -- sleep 600";
-    let running = host.start(words.split(' '));
-    wait_until("it runs", || job_of(host).is_some());
-    running
+    host.sleeper("job", "--quota 30ms/100ms")
 }
 
 /// Waits until an owner without groups, started now, has ended by itself. Each earlier owner had

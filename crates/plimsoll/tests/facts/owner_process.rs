@@ -202,13 +202,9 @@ fn an_owner_has_two_files_open_for_each_command_at_most() {
 #[test]
 fn an_owner_without_a_free_file_descriptor_says_so() {
     let host = Host::new();
-    let running = host.start(["run", "--name", "job", "--", "sleep", "600"]);
-    wait_until("it runs", || has_processes(&host.normal("job")));
+    let running = host.sleeper("job", "");
     let owner = host.owner_pid();
     let pid = running.pid().to_string();
-    let process = host.normal("job").processes().unwrap()[0];
-    let comm = PathBuf::from(format!("/proc/{process}/comm"));
-    wait_until("its client has disconnected", || text(&comm) == "sleep");
     // Before an answer the owner has closed what others have left; this connection stays.
     let mut client = Client::connect(&host.runtime().join(SOCKET))
         .unwrap()

@@ -60,11 +60,8 @@ fn in_a_delegated_subtree_a_user_has_an_owner_beside_roots() {
     shell.create().unwrap();
     crate::common::delegate(&shell, USER);
     let before = host.snapshot();
-    let roots = host.start("run --name g --quota 30ms/100ms -- sleep 600".split(' '));
+    let roots = host.sleeper("g", "--quota 30ms/100ms");
     let of_root = host.normal("g");
-    wait_until("root's owner has a group", || {
-        of_root.is_populated().unwrap_or(false)
-    });
     let user = Account::new(USER);
     let run = |line: &str| {
         let words: Vec<&str> = line.split(' ').collect();

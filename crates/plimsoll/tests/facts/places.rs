@@ -139,7 +139,7 @@ mod v2_only {
     use std::path::Path;
 
     use super::*;
-    use crate::common::{Running, binary, in_namespace_of, with_own_mounts};
+    use crate::common::{Running, begin_in, binary, with_own_mounts};
     use plimsoll_cgroupfs::CpuGroup;
 
     /// A cgroup of somebody with a process, whose children have no controller.
@@ -199,7 +199,7 @@ mod v2_only {
             \"$0\" run --name inner --cap 50% -- cat /proc/self/cgroup";
         let mut command = with_own_mounts(script);
         command.arg(binary());
-        in_namespace_of(&mut command, &container, libc::CLONE_NEWCGROUP);
+        begin_in(&mut command, &container, libc::CLONE_NEWCGROUP);
         host.confine(&mut command);
         command.env("MOUNT", host.hierarchy().cpu_folder(Path::new("")));
         let finished = host.spawn(command).finish().good();

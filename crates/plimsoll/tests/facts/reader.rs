@@ -27,8 +27,7 @@ fn commands_succeed_although_nobody_reads_their_output() {
     let mut host = Host::new();
     let group = host.group("foreign");
     let target = format!("/{}", group.path().display());
-    let keeps = host.start(["run", "--name", "keeps", "--", "sleep", "600"]);
-    crate::common::wait_until("it runs", || host.run(["show", "keeps"]).code() == 0);
+    let keeps = host.sleeper("keeps", "");
     for words in [
         "help",
         "--version",

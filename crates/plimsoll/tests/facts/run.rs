@@ -247,16 +247,7 @@ fn the_command_is_in_its_group_and_limited_from_its_first_instruction() {
 #[test]
 fn name_is_in_use_while_its_group_lives() {
     let host = Host::new();
-    let first = host.start(["run", "--name", "mine", "--", "sleep", "600"]);
-    // On v1 it joins one hierarchy after the other.
-    wait_until("it is in all folders", || {
-        let folders = host.normal("mine").folders();
-        let procs = folders.iter().map(|folder| folder.join("cgroup.procs"));
-        let mut members = procs.map(|file| fs::read_to_string(file).unwrap_or_default());
-        members.all(|members| !members.is_empty())
-    });
-    // It is also journaled.
-    host.show("mine");
+    let first = host.sleeper("mine", "");
     let before = host.snapshot();
     let second = host.run(["run", "--name", "mine", "--", "true"]);
     assert_eq!(second.code(), 125);

@@ -33,10 +33,7 @@ fn a_change_that_cannot_be_printed_is_made_and_told() {
 fn a_dry_run_of_set_and_a_refused_one_change_nothing() {
     let mut host = Host::new();
     let group = host.group("foreign");
-    let running = host.start(["run", "--name", "g", "--cap", "50%", "--", "sleep", "600"]);
-    wait_until("it runs", || has_processes(&host.normal("g")));
-    // It is also journaled.
-    host.show("g");
+    let running = host.sleeper("g", "--cap 50%");
     let before = host.snapshot();
     let pid = running.pid().to_string();
     for target in ["g", &shown(&group), &pid] {

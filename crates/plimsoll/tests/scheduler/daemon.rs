@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::enforcer::EnforcerKind;
 
-use crate::common::{has_processes, wait_until};
+use crate::common::wait_until;
 use crate::daemon_rig::{Daemon, is_idle, of_cgroup, quota_us, rule, rule_of, shown};
 use crate::rig::{EagerHugePages, Rig, cgroup_id, rig, state};
 
@@ -53,10 +53,10 @@ fn a_reload_goes_to_the_stock_kernel_and_back() {
     let daemon = Daemon::start(rig.host, &text_of("sched-ext"));
     rig.wait_until_scheduled(&job);
     assert_eq!(quota_us(&job), -1);
-    let words = "run --class batch --quota 20ms/100ms --name sleeper -- sleep 100000";
-    let command = rig.host.start(words.split(' '));
+    let command = rig
+        .host
+        .sleeper("sleeper", "--class batch --quota 20ms/100ms");
     let own = rig.host.batch("sleeper");
-    wait_until("it is there", || has_processes(&own));
     let own_before = (cgroup_id(&own), own.processes().unwrap());
     // In this order: a quota that is set after the look at the scheduler came too late.
     let have_quotas = || [&job, &own].iter().all(|group| quota_us(group) != -1);

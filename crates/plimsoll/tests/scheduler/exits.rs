@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 
-use crate::common::{Running, has_processes, knob, wait_until};
+use crate::common::{Running, knob, wait_until};
 use crate::rig::{Loan, rig, throw_out};
 
 /// A group with a quota, and its command.
@@ -59,9 +59,8 @@ fn the_next_owner_reports_an_exit_and_the_group_is_limited_again() {
 #[test]
 fn it_reports_that_limits_of_normal_groups_are_not_in_force() {
     let rig = rig();
-    let words = "run --enforcer sched-ext --name work --quota 30ms/100ms -- sleep 100000";
-    let work = rig.host.start(words.split(' '));
-    wait_until("it runs", || has_processes(&rig.host.normal("work")));
+    let knobs = "--enforcer sched-ext --quota 30ms/100ms";
+    let work = rig.host.sleeper("work", knobs);
     assert_eq!(rig.scheduler().state, "running");
     assert_eq!(rig.scheduler().loss, None);
     throw_out();

@@ -282,12 +282,8 @@ impl Rig {
 
     /// Starts a command that sleeps; returns when it is in its group.
     pub fn batch_sleeper(&self, name: &str) -> Running {
-        let running = self.batch(name, "", &["sleep", "100000"]);
-        wait_until("it sleeps in its group", || {
-            let members = self.host.batch(name).all_processes().unwrap_or_default();
-            members.iter().any(|pid| command_of(*pid) == "sleep")
-        });
-        running
+        self.host
+            .sleeper(name, "--enforcer sched-ext --class batch")
     }
 
     /// Starts one of Plimsoll's workloads in a batch group, on some CPUs (a mask).
