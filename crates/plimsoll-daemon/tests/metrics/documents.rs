@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use plimsoll_daemon::metrics::openmetrics;
 
 use crate::fixture::{self, Health};
-use crate::strict::{Description, Text};
+use crate::reader::{Description, Text};
 use crate::tools;
 
 /// Environment variable that has the tables written instead of compared.

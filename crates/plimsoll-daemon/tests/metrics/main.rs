@@ -1,4 +1,4 @@
-//! The metrics: their text against a strict reader, and their server against bad clients.
+//! The metrics: their text as a reader has it, and their server against bad clients.
 //!
 //! `make audit` also shows that a real Prometheus and `promtool` accept them, and all that
 //! `deploy/` has for Prometheus and Grafana.
@@ -13,7 +13,7 @@ mod documents;
 mod fixture;
 mod http;
 mod prometheus;
+mod reader;
 mod server;
-mod strict;
 mod text;
 mod tools;

@@ -4,10 +4,10 @@ use plimsoll_daemon::metrics::openmetrics;
 use plimsoll_daemon::state::State;
 
 use crate::fixture::{self, Health};
-use crate::strict::Text;
+use crate::reader::Text;
 
 #[test]
-fn a_strict_reader_takes_the_text_of_every_state() {
+fn every_metric_is_described_in_every_state_and_has_a_value_in_a_full_one() {
     let empty = Text::read(&openmetrics(State::default()));
     let full = Text::read(&openmetrics(fixture::state(100, Health::Good)));
     Text::read(&openmetrics(fixture::state(100, Health::Bad)));
