@@ -1,73 +1,35 @@
 //! Arbitrary bytes and requests of clients.
 
-use plimsoll_daemon::control::protocol::{Answer, Choice, Envelope, Request, Run, Set, VERSION};
-use plimsoll_engine::knobs::Knobs;
+use plimsoll_daemon::control::protocol::{Answer, Envelope, Request, VERSION};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 
 use crate::rig::{Echo, Rig};
 
-/// Every knob, and neighbours that could be confused.
-const KNOBS: [&str; 8] = [
-    "{}",
-    r#"{"class": "batch", "nice": "-3", "weight": "97", "cpu-limit": "80%", "host-tuning": true}"#,
-    r#"{"class": "normal", "nice": "3", "weight": "103"}"#,
-    r#"{"quota": "5ms/5ms", "burst": "3ns"}"#,
-    r#"{"quota": "max/3ms"}"#,
-    r#"{"cap": "0.5%", "per-task": true, "half-life": "3s"}"#,
-    r#"{"soft-cap": "0.5%", "headroom": "3cpus", "tolerance": "1ms/100ms"}"#,
-    r#"{"cap": "0.1%", "soft-cap": "0%", "headroom": "0.0003%", "tolerance": "0"}"#,
+/// Every request and every knob, and neighbours that could be confused.
+const REQUESTS: [&str; 12] = [
+    r#""reload""#,
+    r#""debug""#,
+    r#""restore""#,
+    r#"{"burst": {"enabled": false}}"#,
+    r#"{"show": {}}"#,
+    r#"{"show": {"target": "/a\u0000\"\\\n\ud83d\ude00", "details": true}}"#,
+    r#"{"tasks": {"target": ""}}"#,
+    r#"{"reset": {"target": "\u00e4\u2028"}}"#,
+    r#"{"end": {"name": "job", "release": true}}"#,
+    r#"{"set": {"target": "7", "choice": {"best_effort": true, "dry_run": true}, "knobs": {
+        "class": "batch", "nice": "-3", "weight": "97", "cpu-limit": "80%", "host-tuning": true,
+        "quota": "5ms/5ms", "burst": "3ns", "tolerance": "0", "headroom": "0.0003%"}}}"#,
+    r#"{"set": {"target": "/d", "choice": {"dry_run": true}, "knobs": {
+        "class": "normal", "nice": "3", "weight": "103", "quota": "max/3ms"}}}"#,
+    r#"{"run": {"name": "job", "is_numbered": true, "subject": "a b", "knobs": {
+        "cap": "0.5%", "per-task": true, "half-life": "3s", "soft-cap": "0%",
+        "headroom": "3cpus", "tolerance": "1ms/100ms"}}}"#,
 ];
 
-fn knobs() -> impl Strategy<Value = Knobs> {
-    select(&KNOBS[..]).prop_map(|json| serde_json::from_str(json).unwrap())
-}
-
-/// Any request, with two choices for each.
 fn request() -> impl Strategy<Value = Request> {
-    let parts = (
-        0..10,
-        any::<String>(),
-        knobs(),
-        any::<bool>(),
-        any::<bool>(),
-    );
-    parts.prop_map(|(kind, target, knobs, one, other)| {
-        let choice = Choice {
-            best_effort: one,
-            dry_run: other,
-            ..Choice::default()
-        };
-        match kind {
-            0 => Request::Set(Box::new(Set {
-                target,
-                knobs,
-                choice,
-            })),
-            1 => Request::Run(Box::new(Run {
-                subject: target.clone(),
-                name: target,
-                is_numbered: one,
-                knobs,
-                choice,
-            })),
-            2 => Request::Show {
-                target: one.then_some(target),
-                details: other,
-            },
-            3 => Request::Tasks { target },
-            4 => Request::Burst { enabled: one },
-            5 => Request::Reset { target },
-            6 => Request::End {
-                name: target,
-                release: one,
-            },
-            7 => Request::Reload,
-            8 => Request::Debug,
-            _ => Request::Restore,
-        }
-    })
+    select(&REQUESTS[..]).prop_map(|json| serde_json::from_str(json).unwrap())
 }
 
 /// Returns the answers of a server to a client that sends these bytes and nothing else.
