@@ -30,12 +30,12 @@ fn with_a_soft_cap_of_0_a_group_is_always_in_the_background() {
 }
 
 #[test]
-fn under_its_soft_cap_a_group_is_normal_all_the_time() {
+fn a_group_is_normal_under_its_soft_cap_and_its_usage_rate_follows_the_half_life() {
     let host = Host::new();
-    let group = host.soft("modest");
-    let modest = host.start_load(
-        // One thread cannot use more than one CPU.
-        "--name modest --soft-cap 200% --weight 50",
+    let group = host.soft("slow");
+    let slow = host.start_load(
+        // One CPU takes 19 s to come to 20 %.
+        "--name slow --soft-cap 20% --half-life 60s --weight 50",
         "burn --threads 1 --duration 600s",
     );
     wait_until_busy(&group);
@@ -44,46 +44,17 @@ fn under_its_soft_cap_a_group_is_normal_all_the_time() {
         group.usage_ns().is_ok_and(|ns| ns > 200_000_000)
     });
     assert_eq!(group.read_weight().unwrap(), 50);
-    let state = &host.show("modest")["statistics"]["soft_cap"];
-    assert_eq!(state["background"], false, "{state}");
-    assert_eq!(state["nr_switches"], 0, "{state}");
-    modest.stop();
-    host.assert_clean();
-}
-
-#[test]
-fn a_batch_group_with_a_soft_cap_is_below_normal_work() {
-    let host = Host::new();
-    let group = host.batch("both");
-    let load = host.start_load(
-        "--name both --class batch --soft-cap 20% --weight 50",
-        "steady --percent 5 --duration 600s",
-    );
-    wait_until_busy(&group);
-    let parent = group.parent().unwrap();
-    assert_eq!(knob(&parent, "cpu.idle"), "1");
-    assert_eq!(group.read_weight().unwrap(), 50);
-    load.stop();
-    host.assert_clean();
-}
-
-#[test]
-fn the_usage_rate_follows_the_half_life_and_a_change_of_it() {
-    let host = Host::new();
-    let group = host.soft("slow");
-    let slow = host.start_load(
-        "--name slow --soft-cap 5% --half-life 60s",
-        "burn --threads 1 --duration 600s",
-    );
-    wait_until_busy(&group);
     let statistics = wait_for("a usage rate", || {
         let statistics = host.show("slow")["statistics"].clone();
         let rate_ppm = statistics["soft_cap"]["rate_ppm"].as_u64();
         (rate_ppm > Some(0)).then_some(statistics)
     });
+    let state = &statistics["soft_cap"];
+    assert_eq!(state["background"], false, "{state}");
+    assert_eq!(state["nr_switches"], 0, "{state}");
     // Usage of t half-lives ago counts 2^-t, so the rate is at most the usage times ln 2 / 60 s.
     let most_ppm = statistics["usage_usec"].as_u64().unwrap() * 693_148 / 60_000_000 + 1;
-    let rate_ppm = statistics["soft_cap"]["rate_ppm"].as_u64().unwrap();
+    let rate_ppm = state["rate_ppm"].as_u64().unwrap();
     assert!(rate_ppm <= most_ppm, "{statistics}");
     host.run(["set", "slow", "--half-life", "50ms"]).good();
     wait_until("it is in the background", || {
