@@ -1,24 +1,9 @@
 //! Quotas in the kernel's scheduler.
 
-use crate::common::{nr_cpus, wait_until};
+use crate::common::wait_until;
 use crate::daemon_rig::shown;
-use crate::rig::{Rig, all_cpus};
+use crate::rig::Rig;
 use crate::shared::with_command;
-
-#[test]
-fn a_group_is_throttled_by_the_quota_that_was_asked_for_last() {
-    let rig = with_command();
-    let work = rig.batch_burners("work", "--quota 20ms/100ms", all_cpus(), nr_cpus());
-    rig.assert_quota("work", 20_000, 100_000);
-    for (quota, quota_us, period_us) in [("1ms/100ms", 1_000, 100_000), ("4ms/20ms", 4_000, 20_000)]
-    {
-        rig.host.run(["set", "work", "--quota", quota]).good();
-        rig.assert_quota("work", quota_us, period_us);
-    }
-    rig.assert_never_ejected();
-    work.stop();
-    rig.assert_nothing_left();
-}
 
 /// Checks three nested groups with quotas in milliseconds per 100 ms, the outermost first.
 fn expect_narrowest(rig: &Rig, name: &str, quotas_ms: [u64; 3]) {

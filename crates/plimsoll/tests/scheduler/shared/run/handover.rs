@@ -57,17 +57,6 @@ fn next_owner(rig: &Rig) {
 }
 
 #[test]
-fn scheduler_continues_when_a_group_ends() {
-    let rig = with_command();
-    let (first, second) = two_groups(&rig);
-    let before = look(&rig);
-    rig.end("first", first);
-    expect_same_scheduler(&rig, &before);
-    second.stop();
-    rig.assert_nothing_left();
-}
-
-#[test]
 fn groups_of_killed_commands_stay_scheduled_until_their_processes_end() {
     let rig = with_command();
     let (first, second) = two_groups(&rig);
@@ -89,23 +78,13 @@ fn groups_of_killed_commands_stay_scheduled_until_their_processes_end() {
 }
 
 #[test]
-fn scheduler_of_a_killed_owner_continues_under_the_next() {
+fn scheduler_continues_under_the_next_owner_which_follows_tasks_and_when_a_group_ends() {
     let rig = with_command();
+    let elsewhere = rig.group("elsewhere");
     let (first, second) = two_groups(&rig);
     let before = look(&rig);
     next_owner(&rig);
     expect_same_scheduler(&rig, &before);
-    first.stop();
-    second.stop();
-    rig.assert_nothing_left();
-}
-
-#[test]
-fn next_owner_follows_new_and_leaving_tasks() {
-    let rig = with_command();
-    let elsewhere = rig.group("elsewhere");
-    let (first, second) = two_groups(&rig);
-    next_owner(&rig);
     let group = rig.host.batch("second");
     let guest = rig.fair_load(&elsewhere, 1, "burn --threads 2 --duration 80000s");
     wait_for_threads(guest.pid(), 3);
@@ -116,7 +95,9 @@ fn next_owner_follows_new_and_leaving_tasks() {
         rig.wait_until_runnable(&group, 1);
     }
     guest.kill_hard();
-    first.stop();
+    let before = look(&rig);
+    rig.end("first", first);
+    expect_same_scheduler(&rig, &before);
     second.stop();
     rig.assert_nothing_left();
 }
