@@ -6,7 +6,6 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use crate::common::{Host, begin_in, has_processes, max, wait_until, wait_until_busy};
-use nix::sched::{CloneFlags, unshare};
 use plimsoll_cgroupfs::name::text_of;
 use plimsoll_cgroupfs::{CgroupError, CpuGroup, CpuMax, UsageCounter};
 

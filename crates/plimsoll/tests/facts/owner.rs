@@ -7,8 +7,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::account::{Account, USER};
-use crate::common::{Host, Running, bandwidth_us, binary, has_processes, is_alive, membership, wait_until};
+use crate::common::{Host, Running, bandwidth_us, binary, is_alive, membership, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::common::{Host, bandwidth_us, has_processes, max_with_burst, wait_until};
+use crate::common::Host;
 use crate::rig::shown;
 
 #[test]

@@ -8,7 +8,9 @@ use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::tasks;
 
 use crate::common::chance::Chance;
-use crate::common::{Offline, Running, bind, chance, has_processes, max, nr_cpus, tasks_below, wait_until};
+use crate::common::{
+    Offline, Running, bind, chance, has_processes, max, nr_cpus, tasks_below, wait_until,
+};
 use crate::daemon_rig::{kill_all, remove_group, shown};
 use crate::rig::{Rig, all_cpus};
 use crate::shared::with_command;
