@@ -10,6 +10,7 @@ use crate::hierarchy::Hierarchy;
 use crate::os;
 use crate::proc;
 use crate::stat::{self, CpuStat};
+use crate::usage::UsageCounter;
 use crate::version::Version;
 
 /// Default weight of a cgroup, of 1 to 10000 (`CGROUP_WEIGHT_DFL`).
@@ -294,14 +295,7 @@ impl CpuGroup {
 
     /// CPU time used by the cgroup and all below it, in nanoseconds.
     pub fn usage_ns(&self) -> Result<u64> {
-        match self.version() {
-            Version::V1 => files::read_number(&self.usage_file()),
-            Version::V2 => {
-                let path = self.usage_file();
-                let text = files::read_text(&path)?;
-                CpuStat::parse_usage_ns(&text).ok_or(CgroupError::Unreadable { path, text })
-            }
-        }
+        UsageCounter::open(self.usage_file(), self.version())?.read_ns()
     }
 
     /// CPU time used, in microseconds; 0 for a foreign v1 cgroup without a twin in `cpuacct`.
