@@ -9,7 +9,6 @@ use plimsoll_engine::enforcer::EnforcerKind;
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::plan::PlanItem;
 use plimsoll_engine::sample::{HeadroomSample, Sample, SchedulerSample};
-use serde::ser::{Error as _, Serializer};
 use serde::{Deserialize, Serialize};
 
 /// Everything at one moment.
@@ -155,7 +154,7 @@ pub struct Group {
     #[serde(default)]
     pub enforcer: EnforcerKind,
     /// Mechanism of each knob. `None` unless details were requested.
-    #[serde(default, serialize_with = "sorted")]
+    #[serde(default)]
     pub plan: Option<Vec<PlanItem>>,
     /// Usage; `None`: the group is not applied, see `problem`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -169,30 +168,4 @@ pub struct Group {
     /// A likely mistake of its operator, though the desired state is in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-}
-
-/// Writes a plan with the keys of each item in the order of the alphabet, so that its text stays as
-/// readers know it.
-fn sorted<S: Serializer>(plan: &Option<Vec<PlanItem>>, to: S) -> Result<S::Ok, S::Error> {
-    let plan = serde_json::to_value(plan).map_err(S::Error::custom)?;
-    plan.serialize(to)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_plan_is_written_in_the_order_of_the_alphabet_and_read_again() {
-        let plan = r#"[{"fidelity":"approximate","group":"g","knob":"soft-cap","loss":"l","mechanism":"m","value":"9%"},{"fidelity":"exact","group":"g","knob":"nice","mechanism":"m","value":"5"},{"fidelity":"impossible","group":"g","knob":"cpu-limit","mechanism":"none","reason":"r","value":"80%"}]"#;
-        for plan in [plan, "null"] {
-            let group = Group {
-                plan: serde_json::from_str(plan).unwrap(),
-                ..Group::default()
-            };
-            let text = serde_json::to_string(&group).unwrap();
-            assert!(text.contains(&format!("\"plan\":{plan}")), "{text}");
-            assert_eq!(serde_json::from_str::<Group>(&text).unwrap(), group);
-        }
-    }
 }
