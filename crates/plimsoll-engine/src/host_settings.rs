@@ -6,7 +6,7 @@ use std::path::Path;
 use plimsoll_cgroupfs::write_text;
 
 use crate::error::Result;
-use crate::journal::{Entry, KeptJournal};
+use crate::journal::{Entry, FileRestore, KeptJournal};
 use crate::undo::{self, UndoReport};
 
 /// Records the change of a setting, and makes it.
@@ -14,14 +14,13 @@ use crate::undo::{self, UndoReport};
 /// # Errors
 /// When the change cannot be recorded or made: then the setting is as it was.
 pub(crate) fn change(path: &Path, old: &str, new: &str, journal: &mut KeptJournal) -> Result<()> {
-    let is_new = journal.restores().settings.iter().all(|it| it.path != path);
-    journal.record(&[Entry::Setting {
-        path: path.to_owned(),
-        old: old.into(),
-        new: new.into(),
-    }])?;
+    let mut settings = journal.restores().settings.iter();
+    let known = settings.find(|it| it.path == path).cloned();
+    let change = FileRestore::new(path, old, Some(new));
+    let both = FileRestore::both(known.as_slice(), &[change]).into_iter();
+    journal.record(&both.map(Entry::Setting).collect::<Vec<_>>())?;
     let written = write_text(path, new);
-    if written.is_err() && is_new {
+    if written.is_err() && known.is_none() {
         // The first error tells more.
         put_back(path, journal, &mut UndoReport::default());
     }

@@ -8,19 +8,15 @@ use plimsoll_policy::order::GROUP_WEIGHT_MIN as WEIGHT_BACKGROUND;
 use super::bandwidth::least_max;
 use super::wanted::{Limit, Wanted};
 use crate::error::{EngineError, Result};
-use crate::journal::{Entry, FileRestore, Held};
+use crate::journal::{FileRestore, Held};
 
 /// Writes that take a cgroup from its present values to the wanted ones.
 #[derive(Debug, Default)]
 pub(super) struct Change {
-    /// Journal entries to be on disk before the first step.
-    pub entries: Vec<Entry>,
     /// Writes in an order in which the kernel takes them.
     steps: Vec<Step>,
-    /// Journal entries to be written after the last step.
-    pub afterwards: Vec<Entry>,
-    /// Files that hold wanted values after the change.
-    pub files: Vec<PathBuf>,
+    /// Files that hold wanted values after the change, with the data to put them back from then on.
+    pub files: Vec<FileRestore>,
 }
 
 #[derive(Debug)]
@@ -42,14 +38,18 @@ impl Change {
         };
         planner.weigh(wanted)?;
         planner.limit(wanted.limit)?;
-        Ok(planner.finish())
+        Ok(planner.change)
     }
 
     /// Finds the writes as [`Self::plan`] does, for a cgroup of our own, whose quota the headroom
     /// controller may write. None of its values is put back.
     pub fn plan_own(group: &CpuGroup, wanted: &Wanted) -> Result<Self> {
         let (path, _) = group.quota_setting(&CpuMax::unlimited());
-        Self::plan(group, &Held::with_driven(path), wanted)
+        let known = Held {
+            files: vec![FileRestore::new(&path, "", None)],
+            ..Held::default()
+        };
+        Self::plan(group, &known, wanted)
     }
 
     /// Writes the files. When the kernel refuses one, the writes before it are taken back.
@@ -135,33 +135,11 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Records that a file will hold `new`, and keep it.
-    fn keep(&mut self, path: &Path, old: &str, new: &str) {
-        let known = self.known.get(path);
-        let write = Entry::Write {
-            path: path.to_owned(),
-            old: old.into(),
-            new: new.into(),
-        };
-        if known.is_some_and(|file| file.driven) {
-            // From now on a foreign value can be told from ours again.
-            self.change.afterwards.push(Entry::released(path));
-            self.change.afterwards.push(write);
-        } else if known.is_none_or(|file| file.ours.last().is_none_or(|ours| ours != new)) {
-            self.change.entries.push(write);
-        }
-        self.change.files.push(path.to_owned());
-    }
-
-    /// Records that a loop will write a file.
-    fn keep_driven(&mut self, path: &Path, old: &str) {
-        if !self.known.get(path).is_some_and(|file| file.driven) {
-            self.change.entries.push(Entry::Control {
-                path: path.to_owned(),
-                old: old.into(),
-            });
-        }
-        self.change.files.push(path.to_owned());
+    /// Records that a file will hold `new`, and keep it; `None`: that a loop will write it.
+    fn keep(&mut self, path: &Path, old: &str, new: Option<&str>) {
+        let old = self.known.get(path).map_or(old, |file| &file.old);
+        let file = FileRestore::new(path, old, new);
+        self.change.files.push(file);
     }
 
     /// Returns whether somebody else has written a file since we did. The old value does not count
@@ -169,7 +147,7 @@ impl Planner<'_> {
     fn is_theirs(&self, path: &Path) -> bool {
         self.known.get(path).is_some_and(|file| {
             let is_another = |now: String| now != file.old && !file.ours.contains(&now);
-            !file.driven && read_text(path).is_ok_and(is_another)
+            !file.is_driven() && read_text(path).is_ok_and(is_another)
         })
     }
 
@@ -189,7 +167,7 @@ impl Planner<'_> {
         let is_idle = self.group.read_idle()?;
         let old = self.old(&mark)?;
         if driven {
-            self.keep_driven(&mark, &old);
+            self.keep(&mark, &old, None);
             return self.weigh_alone(weight, true, is_idle);
         }
         let known = self.known.get(&mark).is_some();
@@ -205,7 +183,7 @@ impl Planner<'_> {
         }
         let text = if idle { "1" } else { "0" };
         if wanted.idle.is_some() || (idle != is_idle && !known) {
-            self.keep(&mark, &old, text);
+            self.keep(&mark, &old, Some(text));
         }
         if idle {
             self.remember_weight(is_idle)?;
@@ -234,7 +212,7 @@ impl Planner<'_> {
         }
         let old = self.old(&path)?;
         if old != default || self.known.get(&path).is_some() {
-            self.keep(&path, &old, &default);
+            self.keep(&path, &old, Some(&default));
         }
         Ok(())
     }
@@ -247,7 +225,7 @@ impl Planner<'_> {
         let now = if was_idle { default } else { read_text(&path)? };
         let old = known.map_or_else(|| now.clone(), |file| file.old.clone());
         if driven {
-            self.keep_driven(&path, &old);
+            self.keep(&path, &old, None);
             return Ok(());
         }
         let text = match wanted {
@@ -257,7 +235,7 @@ impl Planner<'_> {
             None => return Ok(()),
         };
         if wanted.is_some() {
-            self.keep(&path, &old, &text);
+            self.keep(&path, &old, Some(&text));
         }
         if text != now {
             self.step(&path, &text, &now);
@@ -276,7 +254,7 @@ impl Planner<'_> {
         let has_headroom = limit == Limit::Headroom;
         let wanted = if has_headroom {
             let known = self.known.get(&quota_file);
-            let is_driven = known.is_some_and(|file| file.driven);
+            let is_driven = known.is_some_and(FileRestore::is_driven);
             let mut least = least_max();
             if is_driven && now.quota_usec.is_some() {
                 // The loop's last quota stands until the loop writes the next.
@@ -292,10 +270,8 @@ impl Planner<'_> {
         };
         let old = self.group.cpu_max_settings(&found);
         for ((path, old), (_, new)) in old.into_iter().zip(self.group.cpu_max_settings(&wanted)) {
-            match has_headroom && path == quota_file {
-                true => self.keep_driven(&path, &old),
-                false => self.keep(&path, &old, &new),
-            }
+            let is_driven = has_headroom && path == quota_file;
+            self.keep(&path, &old, (!is_driven).then_some(&*new));
         }
         self.bandwidth_steps(&now, &wanted);
         Ok(())
@@ -342,16 +318,6 @@ impl Planner<'_> {
             let before = std::mem::replace(present, text.clone());
             self.step(&path, &text, &before);
         }
-    }
-
-    fn finish(self) -> Change {
-        let mut change = self.change;
-        for file in &self.known.files {
-            if !change.files.contains(&file.path) {
-                change.afterwards.push(Entry::released(&file.path));
-            }
-        }
-        change
     }
 }
 

@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use plimsoll_cgroupfs::name::{path_text, path_texts};
 use serde::{Deserialize, Serialize};
 
-use crate::knobs::Knobs;
+use super::record::{FileRestore, Held, OwnRestore};
+use crate::tasks::TaskId;
 
 /// Version of the lines. A journal of another version is refused, not guessed at.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// First line of a journal: its writer and its purpose.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,10 +27,33 @@ pub struct Header {
     pub boot: Option<String>,
 }
 
-/// One change, with the data needed to undo it.
+/// One line: the whole new record of one key, with the data needed to undo it. It replaces the record
+/// before; only nice levels are added up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Entry {
+    /// Foreign cgroup that is in a group, or whose files the kernel refused to put back: then it has
+    /// no nice levels of ours.
+    Held {
+        #[serde(with = "path_text")]
+        folder: PathBuf,
+        held: Held,
+    },
+    /// Group of our own; `None`: it has ended, and with it its moves and nice levels. A new layout
+    /// begins with the levels of those before.
+    Own {
+        name: String,
+        own: Option<OwnRestore>,
+    },
+    /// Move of a process that existed before into a group of our own.
+    Move {
+        group: String,
+        #[serde(flatten)]
+        process: TaskId,
+        /// Folders to which the process goes in the end, one a hierarchy.
+        #[serde(with = "path_texts")]
+        from: Vec<PathBuf>,
+    },
     /// Creation of a parent of groups of our own. Undone by removing it once it is empty.
     Parent {
         #[serde(with = "path_text")]
@@ -44,68 +68,13 @@ pub enum Entry {
         /// Inode of the cgroup: a later one of the same path belongs to others.
         inode: Option<u64>,
     },
-    /// Begin of a group of our own.
-    Group {
-        name: String,
-        /// Command of a `run`, or target of a `set`.
-        subject: String,
-        knobs: Knobs,
-        /// Folders to which its processes go in the end, one a hierarchy.
-        #[serde(with = "path_texts")]
-        evacuate_to: Vec<PathBuf>,
-        /// Nice level of its first process before.
-        nice: i32,
-    },
-    /// Creation of a cgroup of such a group, one folder a hierarchy. Undone by moving the processes
-    /// that still run in it to the group's `evacuate_to` and removing it.
-    Create {
-        group: String,
-        /// Number of the layout whose outermost cgroup it is; 0: the first one.
-        generation: u32,
-        #[serde(with = "path_texts")]
-        folders: Vec<PathBuf>,
-    },
-    /// Change of the knobs of such a group.
-    Change {
-        group: String,
-        /// All of the group's knobs, not only the changed ones.
-        knobs: Knobs,
-        /// Number of the layout that has these knobs.
-        generation: u32,
-    },
-    /// End of a layout of such a group: its processes are in a later one, and its cgroups removed.
-    Replaced { group: String, generation: u32 },
-    /// Move of a process that existed before into such a group.
-    Move {
-        group: String,
-        pid: i32,
-        /// Start time of the process, which distinguishes it from a later one of the same pid.
-        start_time: u64,
-        /// Folders to which the process goes in the end, one a hierarchy.
-        #[serde(with = "path_texts")]
-        from: Vec<PathBuf>,
-    },
-    /// End of such a group: earlier entries about it are undone.
-    Ended { group: String },
-    /// Write to a kernel file that existed before.
-    Write {
-        #[serde(with = "path_text")]
-        path: PathBuf,
-        old: String,
-        new: String,
-    },
-    /// Write to a setting of the kernel that holds for the whole machine. The next owner puts it
-    /// back, and sets its own.
-    Setting {
-        #[serde(with = "path_text")]
-        path: PathBuf,
-        old: String,
-        new: String,
-    },
+    /// Setting of the kernel that holds for the whole machine. The next owner puts it back, and sets
+    /// its own.
+    Setting(FileRestore),
     /// Change of the nice level of a task that existed before.
     Renice {
-        tid: i32,
-        start_time: u64,
+        #[serde(flatten)]
+        task: TaskId,
         old: i32,
         /// Nice level that is set. A different level found at undo is kept.
         new: i32,
@@ -125,40 +94,16 @@ pub enum Entry {
         old: i32,
         new: i32,
     },
-    /// Control loop that continuously writes a kernel file that existed before. Undone by writing
-    /// `old` unconditionally, because an external value cannot be distinguished from one of the
-    /// loop. The weight of a cgroup that is idle at the end is skipped, because an idle cgroup has
-    /// no weight.
-    Control {
+    /// End of the records of a foreign cgroup with its nice levels, of a parent, a setting or a
+    /// controller, or, by the file `cgroup.procs`, of the levels of a cgroup: all is undone.
+    Gone {
         #[serde(with = "path_text")]
         path: PathBuf,
-        /// Value before the loop started.
-        old: String,
-    },
-    /// Release of files: earlier entries about them, and about tasks of their cgroups, are undone or
-    /// obsolete, and undo skips them.
-    Released {
-        /// Files, or cgroups with all files in them.
-        #[serde(with = "path_texts")]
-        paths: Vec<PathBuf>,
     },
     /// File that Plimsoll writes for other programs to read. Undone by removing it.
     Publish {
         #[serde(with = "path_text")]
         path: PathBuf,
-    },
-    /// Hold of a foreign cgroup. Entries about its files refer to the cgroup with this inode, not
-    /// to a cgroup recreated at the same path.
-    Hold {
-        #[serde(with = "path_text")]
-        folder: PathBuf,
-        inode: u64,
-    },
-    /// End of a hold: the cgroup is in no group any more, and the kernel refused to put its files
-    /// back. They are tried again.
-    Refused {
-        #[serde(with = "path_text")]
-        folder: PathBuf,
     },
     /// Pins of BPF maps and programs. Undone by removing the folder.
     Pin {
@@ -169,10 +114,9 @@ pub enum Entry {
 }
 
 impl Entry {
-    /// Returns the entry for a file or a cgroup that is put back.
-    pub(crate) fn released(path: &Path) -> Self {
-        Self::Released {
-            paths: vec![path.to_owned()],
-        }
+    /// Returns the entry for the end of the records of a path.
+    pub(crate) fn gone(path: &Path) -> Self {
+        let path = path.to_owned();
+        Self::Gone { path }
     }
 }

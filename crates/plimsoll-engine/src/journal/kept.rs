@@ -1,4 +1,4 @@
-//! Journal of groups, and its sum in memory.
+//! Journal of groups, and its last records in memory.
 
 use super::restores::Restores;
 use super::{Entry, Journal};
@@ -7,7 +7,7 @@ use crate::error::{EngineError, Result};
 /// Number of entries up to which a journal is never rewritten.
 const ENTRIES_MIN: usize = 512;
 /// Usual number of entries for one group.
-const ENTRIES_EACH: usize = 6;
+const ENTRIES_EACH: usize = 3;
 
 /// Journal that the owner of groups keeps, with all that it says in memory. All groups share it:
 /// there may be thousands.
@@ -65,11 +65,11 @@ impl KeptJournal {
     }
 
     /// Records finished changes. On a full disk they are written later.
-    pub fn note(&mut self, entries: Vec<Entry>) {
-        for entry in &entries {
+    pub fn note(&mut self, entries: impl IntoIterator<Item = Entry>) {
+        for entry in entries {
             self.restores.apply(entry.clone());
+            self.unwritten.push(entry);
         }
-        self.unwritten.extend(entries);
         // The next call writes them.
         let _ = self.write_finished();
     }
@@ -105,7 +105,7 @@ impl KeptJournal {
 
     /// Ends the use of the journal, and returns it to be undone.
     pub fn end(&mut self) -> Option<Journal> {
-        self.note(Vec::new());
+        self.note(None);
         self.restores = Restores::default();
         self.journal.take()
     }
@@ -114,20 +114,12 @@ impl KeptJournal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::journal::Header;
-
-    fn write(number: usize) -> Entry {
-        Entry::Write {
-            path: "/g/cpu.weight".into(),
-            old: "50".into(),
-            new: number.to_string(),
-        }
-    }
+    use crate::journal::{Header, Held};
 
     fn hold(number: usize) -> Entry {
-        Entry::Hold {
+        Entry::Held {
             folder: format!("/h/{number}").into(),
-            inode: 1,
+            held: Held::default(),
         }
     }
 
@@ -136,23 +128,19 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let journal = Journal::create(folder.path(), &Header::new("d", "")).unwrap();
         let mut kept = KeptJournal::of(journal, Vec::new());
-        let rewrite = |kept: &mut KeptJournal| {
-            for number in 0..=ENTRIES_MIN {
-                let path = "/g/cpu.weight".as_ref();
-                kept.note(vec![Entry::released(path), write(number)]);
-            }
-        };
+        let nr_many = 2 * (ENTRIES_MIN + ENTRIES_EACH) + 1;
+        let rewrite = |kept: &mut KeptJournal| kept.note((0..nr_many).map(|_| hold(1)));
         rewrite(&mut kept);
         kept.record(&[hold(0)]).unwrap();
         assert_eq!(kept.nr_entries, 2);
         // For many cgroups, this number of entries is usual.
-        kept.note((1..1_000).map(hold).collect());
+        kept.note((1..1_000).map(hold));
         rewrite(&mut kept);
         kept.record(&[hold(0)]).unwrap();
-        assert_eq!(kept.nr_entries, 2 + 999 + 2 * (ENTRIES_MIN + 1) + 1);
+        assert_eq!(kept.nr_entries, 2 + 999 + nr_many + 1);
         let mut journal = kept.end().unwrap();
         let entries = journal.read().unwrap().1;
         let found = Restores::of(entries);
-        assert_eq!((found.held.len(), found.files.len()), (1_000, 1));
+        assert_eq!(found.held.len(), 1_000);
     }
 }

@@ -6,6 +6,7 @@
 
 mod entry;
 mod kept;
+mod record;
 mod restores;
 mod text;
 
@@ -22,7 +23,8 @@ use crate::runtime::{set_aside, temporary};
 
 pub use entry::{Entry, Header, VERSION};
 pub(crate) use kept::KeptJournal;
-pub(crate) use restores::{FileRestore, GroupRestore, Held, OwnRestore, Restores, TaskRestore};
+pub(crate) use record::{FileRestore, Held, LayoutRestore, OwnRestore};
+pub(crate) use restores::{GroupRestore, Restores, TaskRestore};
 pub use text::Parsed;
 
 /// Time within which a process that has released the tree releases its journals.
@@ -198,13 +200,12 @@ impl Journal {
     }
 
     /// Appends entries about completed changes without waiting for the disk: if they are lost, the
-    /// changes are only undone again. All entries are lost together, because a part of them could
-    /// release a file without naming its new owner.
+    /// changes are only undone again.
     ///
     /// # Errors
     /// When the disk is full or broken.
     pub fn note(&mut self, entries: &[Entry]) -> Result<()> {
-        let text = text::together(entries).map_err(failed(&self.path))?;
+        let text = text::lines(entries).map_err(failed(&self.path))?;
         self.append(&text)
     }
 

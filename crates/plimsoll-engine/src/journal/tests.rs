@@ -17,12 +17,8 @@ pub(super) mod samples {
         }
     }
 
-    pub fn entry(old: &str) -> Entry {
-        Entry::Write {
-            path: "/x".into(),
-            old: old.into(),
-            new: "n".into(),
-        }
+    pub fn entry(path: &str) -> Entry {
+        Entry::Publish { path: path.into() }
     }
 }
 
@@ -102,7 +98,7 @@ fn a_damaged_journal_is_read_as_far_as_it_goes() {
     let folder = tempfile::tempdir().unwrap();
     let mut journal = Journal::create(folder.path(), &header("a")).unwrap();
     journal.record(&[entry("1")]).unwrap();
-    journal.append("{\"write\": 7}\n").unwrap();
+    journal.append("{\"publish\": 7}\n").unwrap();
     journal.record(&[entry("2")]).unwrap();
     assert!(journal.read().unwrap_err().to_string().contains("line 3"));
     assert!(journal.rewrite(&[]).is_err());

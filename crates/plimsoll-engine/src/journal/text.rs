@@ -34,23 +34,6 @@ pub(super) fn lines(entries: &[Entry]) -> io::Result<String> {
     Ok(text)
 }
 
-/// Formats all entries as one line, so that a crash keeps all of them or none.
-pub(super) fn together(entries: &[Entry]) -> io::Result<String> {
-    match entries {
-        [] => Ok(String::new()),
-        [one] => line(one),
-        several => line(&several),
-    }
-}
-
-/// Parses the entries of one line.
-fn entries_of(line: &[u8]) -> serde_json::Result<Vec<Entry>> {
-    if line.first() == Some(&b'[') {
-        return serde_json::from_slice(line);
-    }
-    serde_json::from_slice(line).map(|entry| vec![entry])
-}
-
 /// Parses the text of a journal. A last line without a newline was cut off by a crash and is
 /// ignored.
 ///
@@ -68,8 +51,8 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Parsed, String> {
             text.chars().take(DAMAGE_CHARS_MAX).collect()
         };
         if index > 0 {
-            match entries_of(line) {
-                Ok(entries) => parsed.entries.extend(entries),
+            match serde_json::from_slice(line) {
+                Ok(entry) => parsed.entries.push(entry),
                 Err(error) => parsed.damaged.push(damaged(error)),
             }
             continue;
@@ -119,21 +102,6 @@ mod tests {
         for cut in 0..whole.len() - 1 {
             assert_eq!(parse(&whole.as_bytes()[..cut]).unwrap(), Parsed::default());
         }
-    }
-
-    #[test]
-    fn entries_of_one_line_are_there_together_or_not_at_all() {
-        let whole = line(&header(VERSION)).unwrap();
-        let both = [entry("1"), entry("2")];
-        let line = together(&both).unwrap();
-        for cut in 0..line.len() {
-            let parsed = parse(format!("{whole}{}", &line[..cut]).as_bytes()).unwrap();
-            assert!(parsed.entries.is_empty() && parsed.damaged.is_empty());
-        }
-        assert_eq!(
-            parse(format!("{whole}{line}").as_bytes()).unwrap().entries,
-            both
-        );
     }
 
     #[test]

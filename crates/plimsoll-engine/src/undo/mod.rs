@@ -5,7 +5,7 @@ mod recover;
 mod shared;
 mod values;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,10 +20,10 @@ use plimsoll_cgroupfs::os;
 use plimsoll_cgroupfs::{CgroupError, Kind, folders_in, move_process, read_ids, read_text, tree};
 
 use crate::error::{EngineError, Result};
-use crate::journal::{Entry, FileRestore, Header, Journal, OwnRestore, Restores};
+use crate::journal::{Entry, FileRestore, Header, Held, Journal, OwnRestore, Restores};
 use crate::own_groups::may_be_own;
 use crate::runtime::remove_written;
-use crate::tasks;
+use crate::tasks::{self, TaskId};
 use shared::switch_off;
 
 /// Name of the cgroup of processes that no cgroup above their old one takes.
@@ -66,14 +66,15 @@ fn undo_all(restores: &Restores, report: &mut UndoReport) -> (Vec<Entry>, bool) 
     let levels = restore_levels(restores, &groups, report);
     report.note(levels);
     for (name, own) in &restores.own {
-        let group = name.clone();
-        match undo_group(name, own, report) {
-            true => undone.push(Entry::Ended { group }),
+        let name = name.clone();
+        match undo_group(&name, own, report) {
+            true => undone.push(Entry::Own { name, own: None }),
             false => is_done = false,
         }
     }
     // v1 refuses a quota of a cgroup around them before.
-    let files = restores.all_files();
+    let files = restores.held.values().flat_map(Held::restores);
+    let files: Vec<FileRestore> = files.collect();
     let (late, errors): (Vec<_>, Vec<_>) = try_restore_files(&files, report).into_iter().unzip();
     is_done &= late.is_empty();
     let problems = errors.iter().map(EngineError::to_string);
@@ -107,56 +108,52 @@ fn undo_all(restores: &Restores, report: &mut UndoReport) -> (Vec<Entry>, bool) 
 /// kernel refused.
 pub(crate) fn noted_files<'a>(
     folders: impl Iterator<Item = &'a PathBuf>,
-    mut refused: Vec<&FileRestore>,
+    refused: Vec<&FileRestore>,
 ) -> Vec<Entry> {
-    let mut entries: Vec<Entry> = folders.map(|folder| Entry::released(folder)).collect();
-    refused.sort_by_key(|file| file.path.parent());
-    for of_one in refused.chunk_by(|one, other| one.path.parent() == other.path.parent()) {
-        let folder = of_one[0].path.parent().map(Path::to_owned);
-        // The hold may be on a damaged line.
-        let (Some(folder), Some(inode)) = (folder, of_one[0].inode) else {
-            continue;
-        };
-        let hold = Entry::Hold {
-            folder: folder.clone(),
-            inode,
-        };
-        entries.push(hold);
-        entries.extend(of_one.iter().flat_map(|file| file.entries()));
-        entries.push(Entry::Refused { folder });
+    let mut late: HashMap<_, Vec<FileRestore>> = HashMap::new();
+    for file in refused {
+        let of_one = late.entry(file.path.parent()).or_default();
+        of_one.push(file.clone());
     }
-    entries
+    let noted = folders.map(|folder| match late.remove(&Some(&**folder)) {
+        Some(earlier) => Entry::Held {
+            folder: folder.clone(),
+            held: Held {
+                inode: earlier.first().and_then(|file| file.inode),
+                earlier,
+                refused: true,
+                ..Held::default()
+            },
+        },
+        None => Entry::gone(folder),
+    });
+    noted.collect()
 }
 
 /// Undoes a group of our own but for the nice levels of its tasks: its processes go where they were
 /// before, and its cgroups are removed. Returns whether none of them is left.
 pub(crate) fn undo_group(name: &str, own: &OwnRestore, report: &mut UndoReport) -> bool {
-    let created = own.created.values().flatten();
-    let folders = created.flat_map(|folder| tree(folder));
+    let folders = own.tops().flat_map(|folder| tree(folder));
     let members: HashSet<i32> = folders.flat_map(|folder| processes_in(&folder)).collect();
-    for (pid, moved) in &own.moved {
+    for (TaskId { tid, start_time }, from) in &own.moved {
         // A process that somebody else has moved on since stays there.
-        if !members.contains(pid) {
+        if !members.contains(tid) {
             continue;
         }
-        match tasks::find_start_time(*pid) {
-            Ok(found) if found == moved.start_time => report.note(move_back(&moved.from, *pid)),
+        match tasks::find_start_time(*tid) {
+            Ok(found) if found == *start_time => report.note(move_back(from, *tid)),
             Ok(_) | Err(EngineError::NoTarget { .. }) => {}
             // The process stays, because another one may have its pid by now.
             Err(error) => report.problems.push(error.to_string()),
         }
     }
-    for folders in own.created.values().rev() {
+    for (_, folders) in own.made().rev() {
         for (index, folder) in folders.iter().enumerate() {
             let evacuate_to = own.evacuate_to.get(index).map(PathBuf::as_path);
             report.note(remove_group(folder, evacuate_to));
         }
     }
-    let is_left = own
-        .created
-        .values()
-        .flatten()
-        .any(|folder| os::exists(folder));
+    let is_left = own.tops().any(|folder| os::exists(folder));
     if !is_left {
         report.undone.push(name.to_owned());
     }

@@ -236,7 +236,7 @@ mod tests {
 
     const PROCESSES: &str = "/nowhere/cgroup.procs";
 
-    /// Returns the sum of a journal in which tasks of the group were given level 7.
+    /// Returns the records of a journal in which tasks of the group were given level 7.
     fn restores(tasks: &[(TaskId, i32)]) -> Restores {
         let group = Entry::ReniceGroup {
             processes: PROCESSES.into(),
@@ -244,8 +244,7 @@ mod tests {
             new: 7,
         };
         let tasks = tasks.iter().map(|(task, old)| Entry::Renice {
-            tid: task.tid,
-            start_time: task.start_time,
+            task: *task,
             old: *old,
             new: 7,
             processes: PROCESSES.into(),

@@ -29,7 +29,7 @@ pub(crate) fn remove_parents(restores: &Restores) -> Vec<Entry> {
         // The group of another owner may still be in it.
         Err(error) => error.kind() == ErrorKind::NotFound,
     });
-    gone.map(|folder| Entry::released(folder)).collect()
+    gone.map(|folder| Entry::gone(folder)).collect()
 }
 
 /// Switches controllers off, the last first, once no group is left. Adds those that stay on because
@@ -55,7 +55,7 @@ pub(super) fn switch_off(restores: &Restores, report: &mut UndoReport) -> Vec<En
                 continue;
             }
         }
-        done.push(Entry::released(path));
+        done.push(Entry::gone(path));
     }
     done
 }

@@ -70,7 +70,7 @@ pub(crate) fn put_back_settings<'a>(
         match restore_file(setting, &Marked::of(&[]), report) {
             Ok(()) => {
                 report.undone.push(name::text_of(&setting.path));
-                done.push(Entry::released(&setting.path));
+                done.push(Entry::gone(&setting.path));
             }
             Err(error) => report.problems.push(error.to_string()),
         }
@@ -129,7 +129,7 @@ fn restore_file(file: &FileRestore, marked: &Marked<'_>, report: &mut UndoReport
         };
     }
     let is_cleared = default == Some(now) && is_in(&marked.all);
-    if file.driven || is_cleared || ours.iter().any(|it| it == now) {
+    if file.is_driven() || is_cleared || ours.iter().any(|it| it == now) {
         return Ok(write_text_of(path, *inode, old)?);
     }
     report.problems.push(format!(
@@ -146,16 +146,6 @@ mod tests {
 
     use super::*;
 
-    fn restore(path: &Path, old: &str, ours: &[&str], driven: bool) -> FileRestore {
-        FileRestore {
-            path: path.into(),
-            inode: None,
-            old: old.into(),
-            ours: ours.iter().map(|text| (*text).to_owned()).collect(),
-            driven,
-        }
-    }
-
     #[test]
     fn the_idle_mark_decides_about_the_weight() {
         for (found, weight_after) in [("0", "50"), ("1", "1024")] {
@@ -169,8 +159,8 @@ mod tests {
             // The value that the kernel sets when the mark is cleared.
             fs::write(&weight, "1024").unwrap();
             let files = [
-                restore(&idle, found, &[ours], false),
-                restore(&weight, "50", &["300"], false),
+                FileRestore::new(&idle, found, Some(ours)),
+                FileRestore::new(&weight, "50", Some("300")),
             ];
             let mut report = UndoReport::default();
             try_restore_files(&files, &mut report);

@@ -1,6 +1,6 @@
 //! Putting foreign cgroups into force, many at once.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -48,13 +48,18 @@ impl CgroupEnforcer {
 
     fn put_some(&mut self, policies: &[&GroupPolicy]) -> Vec<Result<()>> {
         self.put_back_removed(policies);
-        let mut names = HashSet::new();
-        let prepared = policies
-            .iter()
-            .map(|policy| match names.insert(&policy.name) {
-                true => self.prepare(policy),
+        let (mut names, mut folders) = (HashSet::new(), HashSet::new());
+        let prepared = policies.iter().map(|policy| {
+            if !names.insert(&policy.name) {
+                return Err(name_taken(&policy.name));
+            }
+            let pending = self.prepare(policy)?;
+            // The record of one change would replace that of another of the same cgroup.
+            match folders.insert(folder_of(&pending.prepared.group)) {
+                true => Ok(pending),
                 false => Err(name_taken(&policy.name)),
-            });
+            }
+        });
         let mut prepared: Vec<Result<Pending<'_>>> = prepared.collect();
         self.record_all(&mut prepared);
         let make = |(pending, policy): (Result<Pending<'_>>, &&GroupPolicy)| {
@@ -92,7 +97,8 @@ impl CgroupEnforcer {
         let paths = new.filter_map(|policy| path_of(policy).ok());
         let groups = paths.map(|path| CpuGroup::at(&self.context.hierarchy, path));
         let removed = groups.clone().filter(is_removed);
-        let mut folders: Vec<PathBuf> = removed.map(|group| folder_of(&group)).collect();
+        // One may be removed and renamed at once.
+        let mut folders: BTreeSet<PathBuf> = removed.map(|group| folder_of(&group)).collect();
         // v2 renames none, and may hold thousands.
         if self.context.hierarchy.version() == Version::V1 {
             let known = |group: CpuGroup| {
@@ -108,6 +114,7 @@ impl CgroupEnforcer {
         }
         if !folders.is_empty() {
             self.left.retain(|folder| !folders.contains(folder));
+            let folders: Vec<PathBuf> = folders.into_iter().collect();
             put_back(&folders, &mut self.context, &mut UndoReport::default());
         }
     }
@@ -136,16 +143,10 @@ impl CgroupEnforcer {
             self.context.headroom.remove(&policy.name);
         }
         let restores = self.context.journal.restores();
-        let known = restores.held(&folder);
-        let mut prepared = Prepared::new(group, known, restores, &policy.knobs, yields)?;
-        let is_new = !is_there && !self.left.contains(&folder);
-        if let (true, Some(inode)) = (is_new, prepared.group.inode()) {
-            prepared.entries.insert(0, Entry::Hold { folder, inode });
-        }
         Ok(Pending {
             policy,
-            prepared,
-            is_new,
+            prepared: Prepared::new(group, restores, &policy.knobs, yields)?,
+            is_new: !is_there && !self.left.contains(&folder),
         })
     }
 

@@ -37,13 +37,10 @@ impl CgroupEnforcer {
         };
         let hierarchy = &self.context.hierarchy;
         if let Some((common, own)) = Own::adopt(hierarchy, name, left, policy.is_scheduled) {
-            let gone = left.gone(common.layout.generation).into_iter();
-            let gone = gone.map(|generation| Entry::Replaced {
-                group: name.clone(),
-                generation,
-            });
-            let gone: Vec<Entry> = gone.collect();
-            self.context.journal.note(gone);
+            let gone = left.gone(common.layout.generation);
+            if !gone.is_empty() {
+                own::note_gone(name, &gone, &mut self.context);
+            }
             self.insert(of_own(common, own));
             return Ok(true);
         }
@@ -214,6 +211,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::journal::{FileRestore, Held};
 
     #[test]
     fn a_setting_of_an_earlier_owner_is_put_back_and_its_groups_are_taken_over() {
@@ -223,14 +221,10 @@ mod tests {
         let setting = folder.path().join("setting");
         fs::write(&setting, "2000").unwrap();
         let entries = [
-            Entry::Setting {
-                path: setting.clone(),
-                old: "5000".into(),
-                new: "2000".into(),
-            },
-            Entry::Hold {
+            Entry::Setting(FileRestore::new(&setting, "5000", Some("2000"))),
+            Entry::Held {
                 folder: "/g".into(),
-                inode: 7,
+                held: Held::default(),
             },
         ];
         let mut left = Journal::create(runtime.path(), &Header::new(JOURNAL, "")).unwrap();

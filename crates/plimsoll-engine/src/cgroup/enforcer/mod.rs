@@ -79,9 +79,8 @@ impl CgroupEnforcer {
         hierarchy.check_permission()?;
         let (journal, refused, report) = left::journal(runtime)?;
         let restores = journal.restores();
-        let held = restores.held.keys();
-        let left = held.filter(|folder| !restores.refused.contains(*folder));
-        let left = left.cloned().collect();
+        let held = restores.held.iter().filter(|(_, held)| !held.refused);
+        let left = held.map(|(folder, _)| folder.clone()).collect();
         let enforcer = Self {
             context: Context {
                 hierarchy: Arc::clone(hierarchy),

@@ -23,8 +23,7 @@ impl Level {
         let levels = present.into_iter().chain([new]);
         levels
             .map(|new| Entry::Renice {
-                tid: self.task.tid,
-                start_time: self.task.start_time,
+                task: self.task,
                 old: self.before,
                 new,
                 processes: processes.to_owned(),

@@ -1,6 +1,6 @@
 //! A change of a foreign group's knobs: planned, recorded, made.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use plimsoll_cgroupfs::{CpuGroup, read_text};
 
@@ -19,51 +19,55 @@ use crate::undo::{self, Levels, UndoReport};
 pub(in crate::cgroup) struct Prepared {
     pub group: CpuGroup,
     change: Change,
-    /// Files that Plimsoll has written before.
-    known: Vec<FileRestore>,
+    /// Record of the cgroup before the change.
+    known: Held,
     /// Tasks, each with its new level and its present one.
     renice: Vec<(i32, i32, i32)>,
     /// Whether all levels from us are put back, because none is asked for any more.
     resets_nice: bool,
     /// Journal entries to be on disk before the change.
     pub entries: Vec<Entry>,
-    /// Journal entries to be written after the change.
-    afterwards: Vec<Entry>,
 }
 
 impl Prepared {
-    /// Reads the present values, and plans the change. `known`: the files that Plimsoll has written
-    /// so far; `restores`: the journal, for the nice levels.
-    pub fn new(
-        group: CpuGroup,
-        known: &Held,
-        restores: &Restores,
-        knobs: &Knobs,
-        yields: bool,
-    ) -> Result<Self> {
+    /// Reads the present values, and plans the change.
+    pub fn new(group: CpuGroup, restores: &Restores, knobs: &Knobs, yields: bool) -> Result<Self> {
+        let known = restores.held(&folder_of(&group)).clone();
         let wanted = Wanted::on_one_cgroup(knobs, yields);
-        let mut change = Change::plan(&group, known, &wanted)?;
         let mut prepared = Self {
+            change: Change::plan(&group, &known, &wanted)?,
             group,
-            known: known.files.clone(),
+            known,
             renice: Vec::new(),
             resets_nice: false,
-            entries: std::mem::take(&mut change.entries),
-            afterwards: std::mem::take(&mut change.afterwards),
-            change,
+            entries: Vec::new(),
         };
+        let entry = prepared.entry(restores, prepared.files());
+        prepared.entries.extend(entry);
         let processes = prepared.processes();
         match knobs.nice {
             Some(nice) => prepared.set_nice(nice, restores)?,
-            None if restores.groups.contains_key(&processes) => {
-                prepared.resets_nice = true;
-                prepared.afterwards.push(Entry::released(&processes));
-            }
-            None => (),
+            None => prepared.resets_nice = restores.groups.contains_key(&processes),
         }
         // The values were read from the bound cgroup only if it is still there.
         prepared.group.check_exists()?;
         Ok(prepared)
+    }
+
+    /// Returns the files while the change is made: the values from before and the new ones are ours.
+    fn files(&self) -> Vec<FileRestore> {
+        FileRestore::both(&self.known.files, &self.change.files)
+    }
+
+    /// Returns the entry for these files of the cgroup; `None`: the journal has it.
+    fn entry(&self, restores: &Restores, files: Vec<FileRestore>) -> Option<Entry> {
+        let held = Held {
+            inode: self.known.inode.or(self.group.inode()),
+            files,
+            earlier: self.known.earlier.clone(),
+            refused: false,
+        };
+        restores.hold(&folder_of(&self.group), held)
     }
 
     fn processes(&self) -> PathBuf {
@@ -146,44 +150,28 @@ impl Prepared {
         }
     }
 
-    /// Notes that the change has succeeded.
+    /// Notes that the change has succeeded. A value that somebody writes from now on is an external
+    /// change, also if it was ours once.
     pub fn note_success(self, journal: &mut KeptJournal) {
-        if !self.afterwards.is_empty() {
-            journal.note(self.afterwards);
-        }
-        // A value that somebody writes from now on is an external change, also if it was ours once.
-        let folder = folder_of(&self.group);
-        let files = journal.restores().held(&folder).files.iter();
-        let with_older = files.filter(|file| file.ours.len() > 1 && !file.driven);
-        let forgotten = with_older.flat_map(|file| {
-            let released = Entry::released(&file.path);
-            [released].into_iter().chain(file.entries().last())
-        });
-        let forgotten: Vec<Entry> = forgotten.collect();
-        if !forgotten.is_empty() {
-            journal.note(forgotten);
-        }
+        let gone = self.resets_nice.then(|| Entry::gone(&self.processes()));
+        let after = self.entry(journal.restores(), self.change.files.clone());
+        journal.note(gone.into_iter().chain(after));
     }
 
     /// Notes that the change has failed: the journal is to say of each file that holds its value of
     /// before what it said before.
     pub fn note_failure(&self, journal: &mut KeptJournal) {
         let differences = self.change.differences();
-        let mut noted = Vec::new();
-        for path in &self.change.files {
-            let before = differences.iter().find(|(it, _)| it == path);
-            let is_as_before = before.is_none_or(|(_, before)| {
-                let now = read_text(path);
-                now.is_ok_and(|now| now == *before)
-            });
-            if is_as_before {
-                noted.push(Entry::released(path));
-                let known = self.known.iter().find(|file| file.path == *path);
-                noted.extend(known.into_iter().flat_map(FileRestore::entries));
-            }
-        }
-        if !noted.is_empty() {
-            journal.note(noted);
-        }
+        let is_as_before = |path: &Path| {
+            let before = differences.iter().find(|(it, _)| *it == path);
+            before.is_none_or(|(_, before)| read_text(path).is_ok_and(|now| now == *before))
+        };
+        let files = self.files().into_iter();
+        let files = files.filter_map(|file| match is_as_before(&file.path) {
+            true => self.known.get(&file.path).cloned(),
+            false => Some(file),
+        });
+        let entry = self.entry(journal.restores(), files.collect());
+        journal.note(entry);
     }
 }

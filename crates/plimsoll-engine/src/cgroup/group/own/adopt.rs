@@ -20,12 +20,12 @@ impl Own {
         let layout = whole_layout(hierarchy, name, left)?;
         // The next change sets the limits, and then moves the processes of the other layouts over:
         // the owner may have died before it had set the limits.
-        let others = left.created.iter();
-        let others = others.filter(|(generation, _)| **generation != layout.generation);
+        let others = left.made();
+        let others = others.filter(|(generation, _)| *generation != layout.generation);
         let behind = others
             .filter(|(_, folders)| folders.iter().any(|folder| os::exists(folder)))
             .map(|(generation, folders)| {
-                let [plain, yielding] = layouts_of(hierarchy, name, left, *generation);
+                let [plain, yielding] = layouts_of(hierarchy, name, left, generation);
                 match is_whole(&yielding, folders) {
                     true => yielding,
                     false => plain,
@@ -61,9 +61,9 @@ pub(in crate::cgroup) fn whole_layout(
     name: &str,
     left: &OwnRestore,
 ) -> Option<Layout> {
-    let mut created = left.created.iter().rev();
-    created.find_map(|(generation, folders)| {
-        let mut layouts = layouts_of(hierarchy, name, left, *generation).into_iter();
+    let mut made = left.made().rev();
+    made.find_map(|(generation, folders)| {
+        let mut layouts = layouts_of(hierarchy, name, left, generation).into_iter();
         layouts.find(|layout| is_whole(layout, folders))
     })
 }

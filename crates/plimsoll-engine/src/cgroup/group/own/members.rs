@@ -133,8 +133,7 @@ pub(super) fn take_in(common: &Common, process: TaskId, context: &mut Context) -
     let home = home_of(pid, context)?;
     context.journal.record(&[Entry::Move {
         group: common.name.as_ref().into(),
-        pid,
-        start_time: process.start_time,
+        process,
         // Another group of our own may be gone then.
         from: home.unwrap_or(from),
     }])?;
@@ -246,6 +245,7 @@ fn reset_nice(common: &Common, context: &mut Context) -> Result<()> {
     let all: Vec<_> = paths.iter().map(PathBuf::as_path).collect();
     undo::restore_levels(restores, &all, &mut UndoReport::default())?;
     // Not the cgroups themselves, which stay.
-    context.journal.note(vec![Entry::Released { paths }]);
+    let gone = paths.iter().map(|path| Entry::gone(path));
+    context.journal.note(gone);
     Ok(())
 }

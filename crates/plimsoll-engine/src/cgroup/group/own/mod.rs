@@ -3,6 +3,7 @@
 pub(in crate::cgroup) mod adopt;
 mod members;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use crate::cgroup::place::{check_empty, check_enabling, enable_for_children, ena
 use crate::control::per_task;
 use crate::error::{EngineError, Result};
 use crate::group_policy::GroupPolicy;
-use crate::journal::{Entry, OwnRestore};
+use crate::journal::{Entry, LayoutRestore, OwnRestore};
 use crate::knobs::Knobs;
 use crate::tasks::TaskId;
 use crate::undo::{self, UndoReport};
@@ -86,12 +87,19 @@ impl Own {
         let common = Common::new(&policy.name, knobs, policy.is_scheduled, layout);
         let before = Before::of(first, context)?;
         // Its descendants go back to the place of the process, not to that of the owner.
-        context.journal.record(&[Entry::Group {
-            name: policy.name.clone(),
-            subject: policy.subject.clone(),
+        let first_layout = LayoutRestore {
             knobs: policy.knobs.clone(),
-            evacuate_to: before.home().to_vec(),
-            nice: before.nice(),
+            folders: Vec::new(),
+        };
+        context.journal.record(&[Entry::Own {
+            name: policy.name.clone(),
+            own: Some(OwnRestore {
+                subject: policy.subject.clone(),
+                evacuate_to: before.home().to_vec(),
+                nice: before.nice(),
+                layouts: BTreeMap::from([(0, first_layout)]),
+                moved: BTreeMap::new(),
+            }),
         }])?;
         let own = Self::default();
         let built = build(&common, &common.layout, context, on_made);
@@ -142,16 +150,11 @@ impl Own {
         }
         let (present, headroom) = (common.layout.clone(), context.headroom.clone());
         let is_new_limit = !in_place.layers.is_empty() && present.limits() != in_place.limits();
-        let change_to = |knobs: &Knobs| Entry::Change {
-            group: common.name.as_ref().into(),
-            knobs: knobs.clone(),
-            generation: present.generation,
-        };
-        let (to_new, to_old) = (change_to(knobs), change_to(&common.knobs));
         if is_new_limit {
             // First, so that the next owner knows that the limit is ours. One that goes is ours until
             // it has gone.
-            context.journal.record(std::slice::from_ref(&to_new))?;
+            let to_new = knobs_entry(common, present.generation, knobs, context);
+            context.journal.record(to_new.as_slice())?;
         }
         let old_knobs = std::mem::replace(&mut common.knobs, knobs.clone());
         let set = headroom.paused(|| set_values(&in_place.lifting(&present), knobs));
@@ -161,7 +164,8 @@ impl Own {
             // As far as possible: the cause of the first error may still be there.
             let back = headroom.paused(|| set_values(&present.lifting(&in_place), &old_knobs));
             if is_new_limit && back.is_ok() {
-                context.journal.note(vec![to_old]);
+                let to_old = knobs_entry(common, present.generation, &old_knobs, context);
+                context.journal.note(to_old);
             }
             common.knobs = old_knobs;
             return changed;
@@ -170,7 +174,8 @@ impl Own {
         if !is_new_limit && old_knobs != *knobs {
             // For an owner that adopts the group. If it is missing, because the disk was full, that
             // finds a group whose values differ from its knobs, and sets them.
-            context.journal.note(vec![to_new]);
+            let to_new = knobs_entry(common, present.generation, knobs, context);
+            context.journal.note(to_new);
         }
         Ok(())
     }
@@ -216,18 +221,15 @@ impl Own {
     ) -> Result<()> {
         let (is_new, generation) = (!new.top.exists(), new.generation);
         // First, so that an owner that adopts a half-built group knows which knobs it has.
-        context.journal.record(&[Entry::Change {
-            group: common.name.as_ref().into(),
-            knobs: common.knobs.clone(),
-            generation,
-        }])?;
+        let entry = knobs_entry(common, generation, &common.knobs, context);
+        context.journal.record(entry.as_slice())?;
         if let Err(error) = build(common, &new, context, on_made) {
             // A part of the new group would be in the way of the next attempt.
             for folder in new.top.folders().into_iter().filter(|_| is_new) {
                 let _ = undo::remove_group(&folder, None);
             }
             if is_new && !new.top.exists() {
-                note_replaced(common, generation, context);
+                note_gone(&common.name, &[generation], context);
             }
             return Err(error);
         }
@@ -257,7 +259,7 @@ impl Own {
             for folder in old.top.folders() {
                 undo::remove_group(&folder, None)?;
             }
-            note_replaced(common, old.generation, context);
+            note_gone(&common.name, &[old.generation], context);
             self.carried.add(&counts);
             self.behind.pop();
         }
@@ -314,11 +316,25 @@ fn cgroup_of_others(common: &Common, group: &CpuGroup) -> Result<Option<CpuGroup
     Ok(None)
 }
 
-/// Notes that a layout of the group is gone.
-fn note_replaced(common: &Common, generation: u32, context: &mut Context) {
-    let group = common.name.as_ref().into();
-    let replaced = Entry::Replaced { group, generation };
-    context.journal.note(vec![replaced]);
+/// Returns the entry about the knobs of a layout of the group.
+fn knobs_entry(
+    common: &Common,
+    generation: u32,
+    knobs: &Knobs,
+    context: &Context,
+) -> Option<Entry> {
+    context.journal.restores().change_own(&common.name, |own| {
+        own.layouts.entry(generation).or_default().knobs = knobs.clone();
+    })
+}
+
+/// Notes that layouts of a group are gone: its processes are in a later one.
+pub(in crate::cgroup) fn note_gone(name: &str, gone: &[u32], context: &mut Context) {
+    let entry = context.journal.restores().change_own(name, |own| {
+        own.layouts
+            .retain(|generation, _| !gone.contains(generation));
+    });
+    context.journal.note(entry);
 }
 
 fn build(
@@ -334,11 +350,10 @@ fn build(
         });
     }
     make_parent(layout, context)?;
-    context.journal.record(&[Entry::Create {
-        group: common.name.as_ref().into(),
-        generation: layout.generation,
-        folders: layout.top.folders(),
-    }])?;
+    let entry = context.journal.restores().change_own(&common.name, |own| {
+        own.layouts.entry(layout.generation).or_default().folders = layout.top.folders();
+    });
+    context.journal.record(entry.as_slice())?;
     members::record_nice(common, layout, context)?;
     layout.top.create()?;
     for pair in layout.groups().windows(2) {
@@ -368,8 +383,8 @@ pub(in crate::cgroup) fn undo(name: &str, context: &mut Context, report: &mut Un
     let levels = undo::restore_levels(restores, &paths, report);
     report.note(levels);
     if undo::undo_group(name, own, report) {
-        let group = name.to_owned();
-        context.journal.note(vec![Entry::Ended { group }]);
+        let name = name.to_owned();
+        context.journal.note([Entry::Own { name, own: None }]);
     }
     context.remove_parents();
 }
