@@ -59,6 +59,10 @@ impl World {
     pub(super) fn others_end(&mut self) {
         if let Some(pid) = self.chance.pick(&self.pids()) {
             self.tell(|| format!("{pid} ends"));
+            if self.movable.contains(&pid) {
+                // Its group may have them as members by now, where a full disk kept them out.
+                self.movable.extend(self.tree_of(pid));
+            }
             simulated::with(|kernel| kernel.end(pid));
             self.members.remove(&pid);
             self.movable.remove(&pid);
