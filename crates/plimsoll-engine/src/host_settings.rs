@@ -20,9 +20,16 @@ pub(crate) fn change(path: &Path, old: &str, new: &str, journal: &mut KeptJourna
     let both = FileRestore::both(known.as_slice(), &[change]).into_iter();
     journal.record(&both.map(Entry::Setting).collect::<Vec<_>>())?;
     let written = write_text(path, new);
-    if written.is_err() && known.is_none() {
+    match (&written, known) {
+        (Ok(()), None) => (),
+        // A value of before is somebody else's if it comes back.
+        (Ok(()), Some(mut known)) => {
+            known.ours = vec![new.to_owned()];
+            journal.note([Entry::Setting(known)]);
+        }
+        (Err(_), Some(known)) => journal.note([Entry::Setting(known)]),
         // The first error tells more.
-        put_back(path, journal, &mut UndoReport::default());
+        (Err(_), None) => put_back(path, journal, &mut UndoReport::default()),
     }
     Ok(written?)
 }
@@ -87,5 +94,23 @@ pub(crate) mod rig {
             drop(self.journal.end());
             undo::recover(&RuntimeFolder::at(self.folder.path())).unwrap();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rig::Setting;
+
+    #[test]
+    fn a_value_of_before_stays_if_somebody_sets_it_again() {
+        let mut setting = Setting::new("5000");
+        for new in ["2000", "3500"] {
+            let old = setting.now();
+            super::change(&setting.file, &old, new, &mut setting.journal).unwrap();
+        }
+        setting.write("2000");
+        setting.put_back();
+        assert_eq!(setting.now(), "2000");
+        assert_eq!(setting.nr_recorded(), 0);
     }
 }
