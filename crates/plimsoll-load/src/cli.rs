@@ -152,59 +152,44 @@ mod tests {
         assert!(parse("load burn --json").unwrap().json);
     }
 
+    /// Command lines, and the field and the value that each is refused for.
+    const BAD_INPUT: &str = "
+burn --threads -1 => threads = -1
+burn --threads 0 => threads = 0
+burn --threads 1025 => threads = 1025
+burn --duration 0s => duration = 0s
+burn --duration 25h => duration = 25h
+burn --duration 5parsec => duration = 5parsec
+storm --cpu-each 0s => cpu-each = 0s
+storm --cpu-total 1ms => cpu-total / processes = 500ns
+storm --processes 0 --cpu-total 1s => processes = 0
+storm --cpu-each 1ms --parallel 0 => parallel = 0
+storm --cpu-each 1ms --parallel 257 => parallel = 257
+steady --percent NaN => percent = NaN
+steady --percent -5 => percent = -5
+steady --percent x => percent = x
+steady --percent 100.5 => percent = 100.5
+steady --percent 5 --grain 0s => grain = 0s
+service --rate 0 => rate = 0
+service --rate NaN => rate = NaN
+service --service const:0s => service = const:0s
+service --service gauss:1ms => service = gauss:1ms
+service --burst-size 0 --burst-every 1s => burst-size = 0
+service --workers 0 => workers = 0
+service --duration 0s => duration = 0s
+service --warmup 48h => warmup = 48h
+service --deadline 0s => deadline = 0s
+service --series-interval 0s => series-interval = 0s
+service --rate 1000000 --duration 24h => rate × (warmup + duration) = 86400500000
+service --rate 1 --duration 24h --series-interval 1s => duration / series-interval = 86400
+";
+
     #[test]
     fn bad_input_names_the_field_and_the_value() {
-        for (line, field, value) in [
-            ("load burn --threads -1", "threads", "-1"),
-            ("load burn --threads 0", "threads", "0"),
-            ("load burn --threads 1025", "threads", "1025"),
-            ("load burn --duration 0s", "duration", "0s"),
-            ("load burn --duration 25h", "duration", "25h"),
-            ("load burn --duration 5parsec", "duration", "5parsec"),
-            ("load storm --cpu-each 0s", "cpu-each", "0s"),
-            (
-                "load storm --cpu-total 1ms",
-                "cpu-total / processes",
-                "500ns",
-            ),
-            ("load storm --processes 0 --cpu-total 1s", "processes", "0"),
-            ("load storm --cpu-each 1ms --parallel 0", "parallel", "0"),
-            (
-                "load storm --cpu-each 1ms --parallel 257",
-                "parallel",
-                "257",
-            ),
-            ("load steady --percent NaN", "percent", "NaN"),
-            ("load steady --percent -5", "percent", "-5"),
-            ("load steady --percent x", "percent", "x"),
-            ("load steady --percent 100.5", "percent", "100.5"),
-            ("load steady --percent 5 --grain 0s", "grain", "0s"),
-            ("load service --rate 0", "rate", "0"),
-            ("load service --rate NaN", "rate", "NaN"),
-            ("load service --service const:0s", "service", "const:0s"),
-            ("load service --service gauss:1ms", "service", "gauss:1ms"),
-            (
-                "load service --burst-size 0 --burst-every 1s",
-                "burst-size",
-                "0",
-            ),
-            ("load service --workers 0", "workers", "0"),
-            ("load service --duration 0s", "duration", "0s"),
-            ("load service --warmup 48h", "warmup", "48h"),
-            ("load service --deadline 0s", "deadline", "0s"),
-            ("load service --series-interval 0s", "series-interval", "0s"),
-            (
-                "load service --rate 1000000 --duration 24h",
-                "rate × (warmup + duration)",
-                "86400500000",
-            ),
-            (
-                "load service --rate 1 --duration 24h --series-interval 1s",
-                "duration / series-interval",
-                "86400",
-            ),
-        ] {
-            let text = refusal(line);
+        for case in BAD_INPUT.trim().lines() {
+            let (line, place) = case.split_once(" => ").unwrap();
+            let (field, value) = place.split_once(" = ").unwrap();
+            let text = refusal(&format!("load {line}"));
             let first = text.lines().next().unwrap_or_default();
             assert!(first.contains(field), "{line}: {text}");
             assert!(first.contains(&format!("'{value}'")), "{line}: {text}");

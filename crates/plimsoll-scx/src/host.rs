@@ -187,38 +187,17 @@ mod tests {
 
     #[test]
     fn missing_requirements_are_named() {
+        type Change = fn(&mut Readiness);
         assert_eq!(ready().missing(), None);
-        let cases = [
-            (
-                Readiness {
-                    is_root: false,
-                    ..ready()
-                },
-                "root",
-            ),
-            (
-                Readiness {
-                    has_bpffs: false,
-                    ..ready()
-                },
-                "mount -t bpf",
-            ),
-            (
-                Readiness {
-                    loaded: Some("lavd".into()),
-                    ..ready()
-                },
-                "lavd",
-            ),
-            (
-                Readiness {
-                    loaded: Some("plimsoll".into()),
-                    ..ready()
-                },
-                "runtime folder",
-            ),
+        let cases: [(Change, &str); 4] = [
+            (|it| it.is_root = false, "root"),
+            (|it| it.has_bpffs = false, "mount -t bpf"),
+            (|it| it.loaded = Some("lavd".into()), "lavd"),
+            (|it| it.loaded = Some("plimsoll".into()), "runtime folder"),
         ];
-        for (readiness, word) in cases {
+        for (change, word) in cases {
+            let mut readiness = ready();
+            change(&mut readiness);
             let missing = readiness.missing().unwrap();
             assert!(missing.contains(word), "{missing}");
         }

@@ -60,124 +60,137 @@ fn group(rest: &str) -> String {
     format!("version = 1\n[[group]]\nname = \"g\"\n{rest}\n")
 }
 
+/// Whole files, each followed by a part of the error that refuses it.
+const BAD_FILES: &str = r#"
+=> p.toml:1:1: version: `` is not one
+version = 2
+=> p.toml:1:11: version: `2` is not one
+version = "1"
+=> p.toml:1:11: version: `1` is not one
+version = 1
+enforcr = 1
+=> p.toml:2:1: `enforcr` is no key of the configuration (perhaps `enforcer`?)
+version = 1
+enforcer = "some"
+=> p.toml:2:12: enforcer: unknown variant `some`, expected one of `auto`, `sched-ext`, `cgroup`
+version = 1
+mode = "all"
+=> p.toml:2:1: mode: the scheduler takes all ordinary tasks; there is no mode
+version = 1
+burst-enabled = "no"
+=> p.toml:2:17: burst-enabled: invalid type: string "no", expected a boolean
+version = 1
+bandwidth-slice = "2s"
+=> p.toml:2:19: bandwidth-slice: `2s` is out of range; allowed: a time from 100us to 1s
+version = 1
+metrics.listen = "9464"
+=> p.toml:2:18: listen: `9464` is no address; allowed:
+version = 1
+metrics = ["none"]
+=> p.toml:2:11: metrics: array is not allowed; allowed: a table
+version = 1
+[metrics]
+[metrics]
+=> p.toml:3:2: not TOML:
+version = 1
+group = 1
+=> p.toml:2:9: group: integer is not allowed; allowed: tables
+version = 1
+group = [1, { name = "g", match = { cgroup = "/a" } }]
+=> p.toml:2:10: group: integer is not allowed; allowed: tables
+version = 1
+[[group]]
+name = "pid-7"
+match = { unit = "x" }
+=> p.toml:3:8: name: `pid-7` is not allowed
+"#;
+
+/// Such cases of the lines after the name of a group `g`, from line 4 on.
+const BAD_GROUPS: &str = r#"
+=> p.toml:2:1: match: `` is missing; allowed: the cgroups of the group, such as
+match = ["/a", "b.service"]
+=> p.toml:4:9: match: array is not allowed; allowed: a table
+match = {}
+=> match: `` is empty; allowed: one or more of cgroup, unit
+match = { cgrop = "/a" }
+=> p.toml:4:11: `cgrop` is no key of a match (perhaps `cgroup`?); allowed: cgroup, unit
+match = { cgroup = ["/a", "/b["] }
+=> p.toml:4:27: cgroup: `/b[` is no pattern
+match = { unit = [] }
+=> p.toml:4:18: unit: is empty; allowed: a pattern
+match = { unit = [5] }
+=> p.toml:4:19: unit: integer `5` is no pattern; allowed: a pattern
+match = { cgroup = "/a" }
+nice = true
+=> p.toml:5:8: nice: invalid type: boolean `true`, expected a text
+match = { cgroup = "/a" }
+nice = 5.0
+=> p.toml:5:8: nice: `5.0`
+match = { cgroup = "/a" }
+nice = 99999999999999999999
+=> p.toml:5:8: nice: `99999999999999999999`
+match = { cgroup = "/a" }
+quota = "0ms/100ms"
+=> p.toml:5:9: quota:
+match = { cgroup = "/a" }
+headroom = "999cpus"
+=> p.toml:5:12: headroom: `999cpus` is more than the
+match = { cgroup = "/a" }
+quotta = "1ms/100ms"
+=> p.toml:5:1: `quotta` is no key of a group (perhaps `quota`?); allowed: name, match,
+match = { cgroup = "/a" }
+burst = "1ms"
+=> p.toml:5:9: burst: `1ms` has no effect without quota
+match = { cgroup = "/a" }
+class = "batch"
+weight = 50
+=> p.toml:6:10: weight: cannot be `50` here: an idle cgroup has no weight
+match = { cgroup = "/a" }
+]]]
+=> p.toml:5:1: not TOML:
+match = { cgroup = "/a" }
+quota = "2cpus
+=> p.toml:5:15: not TOML:
+match = { cgroup = "/a" }
+name = "x"
+=> p.toml:5:1: not TOML:
+match = { cgroup = "/a" }
+[group.matsch]
+x = 1
+=> p.toml:5:8: `matsch` is no key
+match = { cgroup = "/a" }
+[[group]]
+name = "g"
+=> p.toml:5:1: match: `` is missing
+match = { cgroup = "/a" }
+[[group]]
+name = "h"
+match = { cgroup = "/a" }
+=> cgroup `/a` is a pattern of group `g`, too
+match = { cgroup = "/a" }
+[[group]]
+name = "g"
+match = { unit = "x" }
+=> name: `g` is another group's too
+"#;
+
+/// Splits a table into texts and what is expected of each, which stands on a line of its own.
+fn cases(table: &str) -> Vec<(String, &str)> {
+    let (mut cases, mut text) = (Vec::new(), String::new());
+    for line in table.trim_start().lines() {
+        match line.strip_prefix("=> ") {
+            Some(expected) => cases.push((std::mem::take(&mut text), expected)),
+            None => text += &format!("{line}\n"),
+        }
+    }
+    cases
+}
+
 #[test]
-fn errors_name_the_field_with_line_and_column() {
-    let matched = "match = { cgroup = \"/a\" }\n";
-    for (text, expected) in [
-        (String::new(), "p.toml:1:1: version: `` is not one"),
-        ("version = 2".into(), "p.toml:1:11: version: `2` is not one"),
-        (
-            "version = 1\nenforcr = 1".into(),
-            "p.toml:2:1: `enforcr` is no key of the configuration (perhaps `enforcer`?)",
-        ),
-        (
-            "version = 1\nenforcer = \"some\"".into(),
-            "p.toml:2:12: enforcer: unknown variant `some`, expected one of `auto`, `sched-ext`, `cgroup`",
-        ),
-        (
-            "version = 1\nmode = \"all\"".into(),
-            "p.toml:2:1: mode: the scheduler takes all ordinary tasks; there is no mode",
-        ),
-        (
-            "version = 1\nmetrics.listen = \"9464\"".into(),
-            "p.toml:2:18: listen: `9464` is no address; allowed: ",
-        ),
-        (
-            group(""),
-            "p.toml:2:1: match: `` is missing; allowed: the cgroups of the group, such as ",
-        ),
-        (
-            "version = \"1\"".into(),
-            "p.toml:1:11: version: `1` is not one",
-        ),
-        (
-            "version = 1\nmetrics = [\"none\"]".into(),
-            "p.toml:2:11: metrics: array is not allowed; allowed: a table",
-        ),
-        (
-            group("match = [\"/a\", \"b.service\"]"),
-            "p.toml:4:9: match: array is not allowed; allowed: a table",
-        ),
-        (
-            group("match = { unit = [5] }"),
-            "p.toml:4:19: unit: integer `5` is no pattern; allowed: a pattern",
-        ),
-        (
-            group(&format!("{matched}nice = true")),
-            "p.toml:5:8: nice: invalid type: boolean `true`, expected a text",
-        ),
-        (
-            group(&format!("{matched}nice = 5.0")),
-            "p.toml:5:8: nice: `5.0` ",
-        ),
-        (
-            group(&format!("{matched}nice = 99999999999999999999")),
-            "p.toml:5:8: nice: `99999999999999999999` ",
-        ),
-        (
-            group("match = {}"),
-            "match: `` is empty; allowed: one or more of cgroup, unit",
-        ),
-        (
-            group("match = { cgrop = \"/a\" }"),
-            "p.toml:4:11: `cgrop` is no key of a match (perhaps `cgroup`?); allowed: cgroup, unit",
-        ),
-        (
-            "version = 1\nburst-enabled = \"no\"".into(),
-            "p.toml:2:17: burst-enabled: invalid type: string \"no\", expected a boolean",
-        ),
-        (
-            "version = 1\nbandwidth-slice = \"2s\"".into(),
-            "p.toml:2:19: bandwidth-slice: `2s` is out of range; allowed: a time from 100us to 1s",
-        ),
-        (
-            group("match = { cgroup = [\"/a\", \"/b[\"] }"),
-            "p.toml:4:27: cgroup: `/b[` is no pattern",
-        ),
-        (
-            group("match = { unit = \"x\" }").replace("\"g\"", "\"pid-7\""),
-            "p.toml:3:8: name: `pid-7` is not allowed",
-        ),
-        (
-            group("match = { unit = [] }"),
-            "p.toml:4:18: unit: is empty; allowed: a pattern",
-        ),
-        (
-            group(&format!("{matched}quota = \"0ms/100ms\"")),
-            "p.toml:5:9: quota: ",
-        ),
-        (
-            group(&format!("{matched}headroom = \"999cpus\"")),
-            "p.toml:5:12: headroom: `999cpus` is more than the ",
-        ),
-        (
-            group(&format!("{matched}quotta = \"1ms/100ms\"")),
-            "p.toml:5:1: `quotta` is no key of a group (perhaps `quota`?); allowed: name, match, ",
-        ),
-        (
-            group(&format!("{matched}burst = \"1ms\"")),
-            "p.toml:5:9: burst: `1ms` has no effect without quota",
-        ),
-        (
-            group(&format!("{matched}class = \"batch\"\nweight = 50")),
-            "p.toml:6:10: weight: cannot be `50` here: an idle cgroup has no weight",
-        ),
-        (
-            format!("{}[[group]]\nname = \"g\"\n", group(matched)),
-            "p.toml:6:1: match: `` is missing",
-        ),
-        (
-            format!("{}[[group]]\nname = \"h\"\n{matched}", group(matched)),
-            "cgroup `/a` is a pattern of group `g`, too",
-        ),
-        (
-            format!(
-                "{}[[group]]\nname = \"g\"\nmatch = {{ unit = \"x\" }}",
-                group(matched)
-            ),
-            "name: `g` is another group's too",
-        ),
-    ] {
+fn one_mistake_refuses_the_whole_file_with_its_field_line_and_column() {
+    let groups = cases(BAD_GROUPS).into_iter();
+    let groups = groups.map(|(rest, expected)| (group(&rest), expected));
+    for (text, expected) in cases(BAD_FILES).into_iter().chain(groups) {
         let error = Config::parse("p.toml", &text).unwrap_err().to_string();
         assert!(
             error.contains(expected),
@@ -219,36 +232,6 @@ fn keys_of_earlier_versions_are_refused_with_what_took_their_place() {
     // In another table such a key is as unknown as any other.
     let error = Config::parse("p.toml", "version = 1\nuser = 0").unwrap_err();
     assert!(error.to_string().contains("`user` is no key"), "{error}");
-}
-
-#[test]
-fn one_mistake_refuses_the_whole_file() {
-    let good = group("match = { cgroup = \"/a\" }");
-    for (damaged, expected) in [
-        (good.clone() + "]]]", "p.toml:5:1: not TOML: "),
-        (good.clone() + "quota = \"2cpus", "p.toml:5:15: not TOML: "),
-        (good.clone() + "name = \"x\"", "p.toml:5:1: not TOML: "),
-        (
-            good.replace("[[group]]", "[metrics]\n[metrics]\n[[group]]"),
-            "p.toml:3:2: not TOML: ",
-        ),
-        (
-            "version = 1\ngroup = 1".into(),
-            "p.toml:2:9: group: integer is not allowed; allowed: tables",
-        ),
-        (
-            "version = 1\ngroup = [1, { name = \"g\", match = { cgroup = \"/a\" } }]".into(),
-            "p.toml:2:10: group: integer is not allowed; allowed: tables",
-        ),
-        (
-            good.clone() + "[group.matsch]\nx = 1",
-            "p.toml:5:8: `matsch` is no key",
-        ),
-    ] {
-        let error = Config::parse("p.toml", &damaged).unwrap_err().to_string();
-        assert!(error.starts_with(expected), "{damaged}\n{error}");
-        assert_eq!(error.lines().count(), 1, "{error}");
-    }
 }
 
 #[test]
