@@ -113,6 +113,9 @@ fn groups_may_differ() {
     );
     // 0.5 · 0.6 + 4 · 0.1 · 0.8 of 0.9.
     assert!((cell["mean"].as_f64().unwrap() - 0.62 / 0.9).abs() < 1e-9);
+    // Of the whole machine.
+    let utilisation = cell["utilisation"]["mean"].as_f64().unwrap();
+    assert!((utilisation - 0.62).abs() < 0.015, "{utilisation}");
     let table = folder().good(words);
     assert!(
         table.contains("QUOTA") && table.contains("mixed"),

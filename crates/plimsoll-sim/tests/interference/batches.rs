@@ -19,15 +19,6 @@ fn rows() -> Vec<Row> {
 }
 
 #[test]
-fn every_period_counts_once() {
-    for cell in run(rows(), 10_007, 1, 2).into_iter().flatten() {
-        assert!(cell.complete);
-        assert_eq!(cell.periods, 10_007);
-        assert_eq!(cell.wcet_counts.iter().sum::<u64>() + cell.longer, 10_007);
-    }
-}
-
-#[test]
 fn stopped_experiment_returns_partial_figures_of_all_rows() {
     let experiment = Experiment {
         rows: rows(),

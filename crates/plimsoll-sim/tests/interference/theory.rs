@@ -1,19 +1,8 @@
 //! Limiting cases and closed forms.
 
-use plimsoll_sim::interference::{Burst, Distribution, Group, Row};
+use plimsoll_sim::interference::{Burst, Distribution, Row};
 
 use crate::fixture::{equal, run};
-
-#[test]
-fn without_burst_every_period_meets_its_deadline() {
-    for mean in [0.3, 0.95] {
-        let row = equal(Distribution::Exponential, 4, mean, &[Burst::Quotas(0.0)]);
-        let cell = &run(vec![row], 20_000, 1, 2)[0][0];
-        assert_eq!((cell.wcet.mean, cell.missed.mean), (1.0, 0.0));
-        assert_eq!(cell.wcet_counts, [20_000]);
-        assert_eq!((cell.longer, cell.wcet_max), (0, 1));
-    }
-}
 
 /// One group that has the whole machine and an unlimited burst: a queue with an
 /// exponential batch of work in each period, served at one quota a period. No
@@ -38,29 +27,6 @@ fn single_group_matches_a_d_m_1_queue() {
         assert!(difference < within, "{:?} {expected}", cell.missed);
         assert!(within < 0.03 * expected, "{within}");
     }
-}
-
-#[test]
-fn utilisation_equals_demand_with_unlimited_bursts() {
-    let groups = vec![
-        Group {
-            quota: 0.5,
-            mean: Some(0.8),
-        },
-        Group {
-            quota: 0.25,
-            mean: Some(0.4),
-        },
-    ];
-    let row = Row {
-        distribution: Distribution::Pareto { alpha: 4.0 },
-        groups,
-        correlation: 0.0,
-        columns: vec![vec![Burst::Unlimited; 2]],
-    };
-    let cell = run(vec![row], 100_000, 3, 2).remove(0).remove(0);
-    let difference = (cell.utilisation.mean - 0.5).abs();
-    assert!(difference < 2.0 * cell.utilisation.half_width.unwrap());
 }
 
 #[test]
