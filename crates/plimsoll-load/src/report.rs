@@ -114,42 +114,12 @@ pub struct SeriesPoint {
 mod tests {
     use super::*;
 
-    fn report() -> ServiceReport {
-        ServiceReport {
-            measured_seconds: 1.0,
-            requests: 300,
-            failures: 2,
-            latency: Latency {
-                p99_us: 1_234.5,
-                ..Latency::default()
-            },
-            ending: Ending::Stopped,
-            series: vec![SeriesPoint {
-                at_seconds: 0.25,
-                count: 3,
-                failures: 0,
-                p50_us: 1.0,
-                p99_us: 2.0,
-                max_us: 3.0,
-            }],
-        }
-    }
-
     #[test]
-    fn json_is_flat_versioned_and_reads_back() {
-        let document = Document::new("service", report());
+    fn json_is_flat_and_versioned() {
+        let document = Document::new("storm", Latency::default());
         let text = serde_json::to_string(&document).unwrap();
-        for part in [
-            r#""schema":"plimsoll.load/2""#,
-            r#""command":"service""#,
-            r#""requests":300"#,
-            r#""ending":"stopped""#,
-            r#""p99_us":1234.5"#,
-        ] {
-            assert!(text.contains(part), "{part} in {text}");
-        }
-        let back: Document<ServiceReport> = serde_json::from_str(&text).unwrap();
-        assert_eq!(back, document);
+        let start = r#"{"schema":"plimsoll.load/2","command":"storm","p50_us":0.0,"#;
+        assert!(text.starts_with(start), "{text}");
     }
 
     #[test]

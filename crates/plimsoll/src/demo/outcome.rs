@@ -254,14 +254,7 @@ mod tests {
     #[test]
     fn json_is_flat_and_versioned() {
         let value = serde_json::to_value(fixture::outcome()).unwrap();
-        for field in [
-            "version",
-            "host",
-            "phases",
-            "bursts",
-            "notes",
-            "interrupted",
-        ] {
+        for field in "version host phases bursts notes interrupted".split(' ') {
             assert!(value.get(field).is_some(), "{field}");
         }
         assert_eq!(value["bursts"][1]["throttling"]["nr_throttled"], 26);

@@ -148,17 +148,8 @@ mod tests {
             pid: Some(42),
         });
         let value = value.unwrap();
-        for field in [
-            "name",
-            "cgroup",
-            "pid",
-            "knobs",
-            "plan",
-            "enforcer",
-            "statistics",
-            "origin",
-            "group",
-        ] {
+        let fields = "name cgroup pid knobs plan enforcer statistics origin group";
+        for field in fields.split(' ') {
             assert!(value.get(field).is_some(), "{field}: {value}");
         }
         assert_eq!(value["origin"], "file");
