@@ -24,50 +24,37 @@ use crate::program::{BEGIN_MOVE, END_MOVE, run};
 /// memory.
 const ATTEMPTS_MAX: usize = 100;
 
-/// A task: `plimsoll_guard_task` of `src/bpf/intf.h`.
+/// A task, in the words of `plimsoll_guard_task` of `src/bpf/intf.h`.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Task {
-    /// 0: none.
-    pub tid: u64,
-    pub tgid: u64,
-    /// On CLOCK_BOOTTIME.
-    pub started_ns: u64,
-    /// For the BPF program.
-    pub address: u64,
-    /// The CPU of the thread that is woken.
-    pub cpu: u64,
-    /// Parent of a task that is to be freed if the task is bound and the parent is not. 0: the task
-    /// is to be moved.
-    pub parent_tid: u64,
-}
+pub(crate) struct Task([u64; 6]);
 
 impl Task {
     /// Returns the task that a wake-up is for; `None`: it is for no task.
     pub fn of(bytes: &[u8]) -> Option<Self> {
         let (words, _) = bytes.as_chunks::<8>();
         let words: [[u8; 8]; 6] = words.try_into().ok()?;
-        let [tid, tgid, started_ns, address, cpu, parent_tid] = words.map(u64::from_ne_bytes);
-        (tid != 0).then_some(Self {
-            tid,
-            tgid,
-            started_ns,
-            address,
-            cpu,
-            parent_tid,
-        })
+        let task = Self(words.map(u64::from_ne_bytes));
+        (task.tid() != 0).then_some(task)
     }
 
     fn bytes(&self) -> Vec<u8> {
-        let Self {
-            tid,
-            tgid,
-            started_ns,
-            address,
-            cpu,
-            parent_tid,
-        } = *self;
-        let words = [tid, tgid, started_ns, address, cpu, parent_tid];
-        words.map(u64::to_ne_bytes).concat()
+        self.0.map(u64::to_ne_bytes).concat()
+    }
+
+    /// 0: none.
+    fn tid(&self) -> u64 {
+        self.0[0]
+    }
+
+    /// Start of the task, on CLOCK_BOOTTIME.
+    fn started_ns(&self) -> u64 {
+        self.0[2]
+    }
+
+    /// Parent of a task that is to be freed if the task is bound and the parent is not. 0: the task
+    /// is to be moved.
+    fn parent_tid(&self) -> u64 {
+        self.0[5]
     }
 }
 
@@ -102,10 +89,10 @@ impl Moves {
     /// moves the task on as it likes.
     pub fn serve(&self, cpu: u32, task: &Task) {
         let is_open = self.is_open.read().unwrap_or_else(PoisonError::into_inner);
-        let (Some(tid), Ok(there)) = (tid_of(task.tid), only(cpu)) else {
+        let (Some(tid), Ok(there)) = (tid_of(task.tid()), only(cpu)) else {
             return;
         };
-        if let Some(parent) = tid_of(task.parent_tid) {
+        if let Some(parent) = tid_of(task.parent_tid()) {
             let is_bound = |tid| sched_getaffinity(tid) == Ok(there);
             if is_bound(tid) && !is_bound(parent) {
                 // A task that has ended needs no CPU.
@@ -140,7 +127,7 @@ impl Moves {
         let bound = || {
             let mut argument = task.bytes();
             run(&self.object, END_MOVE, &mut argument).ok()?;
-            tid_of(Task::of(&argument)?.tid)
+            tid_of(Task::of(&argument)?.tid())
         };
         // Twice: with the first id it may have ended, as a thread that executes a program does.
         bound().is_none_or(free) && bound().is_none_or(free)
@@ -174,7 +161,9 @@ impl Moves {
 }
 
 fn note(file: &File, cpu: u32, task: &Task) -> io::Result<()> {
-    let words = [task.tid, task.started_ns].map(u64::to_ne_bytes).concat();
+    let words = [task.tid(), task.started_ns()]
+        .map(u64::to_ne_bytes)
+        .concat();
     file.write_all_at(&words, u64::from(cpu) * words.len() as u64)
 }
 
@@ -298,12 +287,7 @@ mod tests {
         let bound = [&left, &other].map(Sleeper::bind);
         let file = File::create(&path).expect("it is created");
         let record = |cpu, sleeper: &Sleeper, started_ns| {
-            let tid = sleeper.0.id().into();
-            let task = Task {
-                tid,
-                started_ns,
-                ..Task::default()
-            };
+            let task = Task([sleeper.0.id().into(), 0, started_ns, 0, 0, 0]);
             note(&file, cpu, &task).expect("it is written");
         };
         record(a_cpu(), &left, left.started_ns());
@@ -323,12 +307,7 @@ mod tests {
         let path = folder.path().join("moves");
         let sleeper = Sleeper::new();
         let file = File::create(&path).expect("it is created");
-        let (tid, started_ns) = (sleeper.0.id().into(), sleeper.started_ns());
-        let task = Task {
-            tid,
-            started_ns,
-            ..Task::default()
-        };
+        let task = Task([sleeper.0.id().into(), 0, sleeper.started_ns(), 0, 0, 0]);
         note(&file, a_cpu(), &task).expect("it is written");
         let is_alone = sleeper.cpus() == only(a_cpu()).expect("it is small");
         let freed = free_left_tasks(&path).expect("it is read");

@@ -141,7 +141,7 @@ mod vm_only {
 
     use super::{SLEEP, start, state, threads};
     use crate::common::{
-        Host, load_words, on_cpus, on_one_cpu, task_ns, text, threads_of, wait_until,
+        Host, Running, load_words, on_cpus, on_one_cpu, task_ns, text, threads_of, wait_until,
         wait_until_busy,
     };
 
@@ -149,6 +149,21 @@ mod vm_only {
         wait_until("the guard is attached", || state(host).is_some());
         let problem = state(host).and_then(|state| state.problem);
         assert_eq!(problem, None, "these kernels have all that it needs");
+    }
+
+    /// A host whose guard is attached, with batch work that always runs.
+    fn beside_burners() -> (Host, Running) {
+        let host = Host::new();
+        let burn = load_words("burn --threads 2 --duration 600s");
+        let work = start(&host, "work", "--class batch", &host.batch("work"), &burn);
+        wait_until_attached(&host);
+        (host, work)
+    }
+
+    fn first_cpu() -> CpuSet {
+        let mut first = CpuSet::new();
+        first.set(0).expect("it is small");
+        first
     }
 
     /// Whether no thread of a process runs until the process goes on.
@@ -198,12 +213,8 @@ mod vm_only {
 
     #[test]
     fn a_task_that_waits_for_normal_work_is_moved_and_stays_free() {
-        let host = Host::new();
-        let burn = load_words("burn --threads 2 --duration 600s");
-        let work = start(&host, "work", "--class batch", &host.batch("work"), &burn);
-        wait_until_attached(&host);
-        let mut first = CpuSet::new();
-        first.set(0).expect("it is small");
+        let (host, work) = beside_burners();
+        let first = first_cpu();
         let spinners = [Spinner::start(), Spinner::start(), Spinner::start()];
         let [bound, free @ ..] = &spinners;
         let everywhere = bound.cpus();
@@ -226,12 +237,8 @@ mod vm_only {
 
     #[test]
     fn cpus_that_a_user_chooses_before_a_move_stay() {
-        let host = Host::new();
-        let burn = load_words("burn --threads 2 --duration 600s");
-        let work = start(&host, "work", "--class batch", &host.batch("work"), &burn);
-        wait_until_attached(&host);
-        let mut first = CpuSet::new();
-        first.set(0).expect("it is small");
+        let (host, work) = beside_burners();
+        let first = first_cpu();
         let everywhere = sched_getaffinity(Pid::from_raw(0)).expect("it runs");
         // From their begin, so that no move is under way when the owner is stopped.
         let [bound, chosen] = on_cpus(1, || [Spinner::start(), Spinner::start()]);
