@@ -116,7 +116,7 @@ fn line_of(found: &plimsoll_trace) -> Line {
     }
 }
 
-fn state_of(group: &plimsoll_group, nr_cpus: u32) -> State {
+fn state_of(group: &plimsoll_group, slice_ns: u64, nr_cpus: u32) -> State {
     let (pool, params) = (&group.pool, &group.pool.params);
     State {
         sequence: group.nr_traced,
@@ -124,7 +124,7 @@ fn state_of(group: &plimsoll_group, nr_cpus: u32) -> State {
         quota_ns: params.quota_ns,
         period_ns: params.period_ns,
         burst_ns: params.burst_ns,
-        slice_ns: params.slice_ns,
+        slice_ns,
         pool_ns: pool.runtime_ns,
         boundary_ns: pool.boundary_ns,
         period_usage_ns: pool.period_usage_ns,
@@ -173,7 +173,9 @@ impl Recorder {
     fn state(&self) -> Result<State, Error> {
         let group = self.objects.group(self.slot);
         let gone = || Error::NotReady("the scheduler has ended".into());
-        Ok(state_of(&group.ok_or_else(gone)?, self.objects.nr_cpu_ids))
+        let slice_ns = self.objects.bandwidth_slice_ns();
+        let nr_cpus = self.objects.nr_cpu_ids;
+        Ok(state_of(&group.ok_or_else(gone)?, slice_ns, nr_cpus))
     }
 
     fn renew(&self) {
