@@ -111,7 +111,7 @@ fn groups_may_differ() {
     );
     // 0.5 · 0.6 + 4 · 0.1 · 0.8 of 0.9.
     assert!((cell["mean"].as_f64().unwrap() - 0.62 / 0.9).abs() < 1e-9);
-    // Of the whole machine.
+    // All quotas together are 90 % of the machine, of which this is the share.
     let utilisation = cell["utilisation"]["mean"].as_f64().unwrap();
     assert!((utilisation - 0.62).abs() < 0.015, "{utilisation}");
     let table = folder().good(words);

@@ -34,8 +34,8 @@ fn a_group_is_normal_under_its_soft_cap_and_its_usage_rate_follows_the_half_life
     let host = Host::new();
     let group = host.soft("slow");
     let slow = host.start_load(
-        // One CPU takes 19 s to come to 20 %.
-        "--name slow --soft-cap 20% --half-life 60s --weight 50",
+        // One thread cannot use more than one CPU.
+        "--name slow --soft-cap 200% --half-life 60s --weight 50",
         "burn --threads 1 --duration 600s",
     );
     wait_until_busy(&group);
@@ -56,7 +56,8 @@ fn a_group_is_normal_under_its_soft_cap_and_its_usage_rate_follows_the_half_life
     let most_ppm = statistics["usage_usec"].as_u64().unwrap() * 693_148 / 60_000_000 + 1;
     let rate_ppm = state["rate_ppm"].as_u64().unwrap();
     assert!(rate_ppm <= most_ppm, "{statistics}");
-    host.run(["set", "slow", "--half-life", "50ms"]).good();
+    host.run(["set", "slow", "--soft-cap", "5%", "--half-life", "50ms"])
+        .good();
     wait_until("it is in the background", || {
         knob(&group, "cpu.idle") == "1"
     });
