@@ -1,11 +1,14 @@
 //! `kill -9` of the daemon.
 
+use std::sync::mpsc::{TryRecvError, channel};
+use std::thread;
+
 use crate::common::{Host, chance, wait_until};
 use crate::moments::Changes;
 use crate::rig::{Daemon, is_idle, of_cgroup, quota_us, rule, rule_of};
 
 /// Kills of a daemon; every second one comes in the middle of its start.
-const KILLS: u64 = 6;
+const KILLS: u64 = 100;
 
 #[test]
 fn limits_hold_over_kills_at_any_moment_and_match_the_policy_after_the_restart() {
@@ -19,32 +22,41 @@ fn limits_hold_over_kills_at_any_moment_and_match_the_policy_after_the_restart()
     let text = rule("limited", &pattern, "quota = \"30ms/100ms\", weight = 50")
         + &rule_of("jobs", &jobs, "class = \"batch\"")
         + &rule_of("main", &main, "headroom = \"30%\"");
-    let is_limited = || {
+    let is_limited = &|| {
         let all = limited.iter().all(|group| quota_us(group) == 30_000);
         all && is_idle(&jobs) && quota_us(&jobs) > 0
     };
     let burner = host.start_load_in(&jobs, "burn --threads 2 --duration 600s");
     let mut daemon = Daemon::start(&host, &text);
     wait_until("all is limited", is_limited);
-    for kill in 0..KILLS {
-        daemon.kill_hard();
-        assert!(is_limited(), "after kill {kill}");
-        if kill % 2 == 1 {
-            let mut changes = Changes::of(host.runtime());
-            daemon.launch();
-            changes.wait_for(chance.below(8), || host.owner().is_some());
+    thread::scope(|scope| {
+        let (last, samples) = channel::<()>();
+        scope.spawn(move || {
+            while samples.try_recv() == Err(TryRecvError::Empty) {
+                assert!(is_limited(), "a sample without limits");
+            }
+        });
+        for kill in 0..KILLS {
             daemon.kill_hard();
-            assert!(is_limited(), "after kill {kill} in a start");
+            assert!(is_limited(), "after kill {kill}");
+            if kill % 2 == 1 {
+                let mut changes = Changes::of(host.runtime());
+                daemon.launch();
+                changes.wait_for(chance.below(8), || host.owner().is_some());
+                daemon.kill_hard();
+                assert!(is_limited(), "after kill {kill} in a start");
+            }
+            daemon.restart();
+            assert!(is_limited(), "after restart {kill}");
+            assert!(
+                limited
+                    .iter()
+                    .all(|group| group.read_weight().unwrap() == 50)
+            );
+            assert_eq!(quota_us(&main), -1);
         }
-        daemon.restart();
-        assert!(is_limited(), "after restart {kill}");
-        assert!(
-            limited
-                .iter()
-                .all(|group| group.read_weight().unwrap() == 50)
-        );
-        assert_eq!(quota_us(&main), -1);
-    }
+        drop(last);
+    });
     daemon.stop();
     drop(burner);
 }
