@@ -1,6 +1,6 @@
 //! The state that clients and metrics read.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -49,6 +49,7 @@ impl Service {
             Some(names) => names.to_vec(),
             None => self.table.entries().map(|(name, _)| name.clone()).collect(),
         };
+        self.usage.read_machine();
         let groups = self.groups(&names, detail);
         let MachineSample {
             headroom,
@@ -56,7 +57,7 @@ impl Service {
         } = self.enforcement.enforcer().sample_machine();
         State {
             daemon: self.daemon(),
-            machine: self.machine(),
+            machine: self.machine(&groups),
             headroom,
             scheduler,
             groups,
@@ -222,9 +223,8 @@ impl Service {
         unmatched.cloned().collect()
     }
 
-    fn machine(&mut self) -> Machine {
-        self.usage.read_machine();
-        let batch = self.batch_usage();
+    fn machine(&mut self, reported: &[Group]) -> Machine {
+        let batch = self.batch_usage(reported);
         self.usage.add_batch(batch);
         Machine {
             at_usec: clock_usec(ClockId::CLOCK_MONOTONIC),
@@ -234,7 +234,13 @@ impl Service {
         }
     }
 
-    fn batch_usage(&self) -> BTreeMap<String, u64> {
+    /// Returns the CPU time of each batch group, read anew where it is not in the report.
+    fn batch_usage(&self, reported: &[Group]) -> BTreeMap<String, u64> {
+        let sampled = reported.iter().filter_map(|group| {
+            let statistics = group.statistics.as_ref()?;
+            Some((&*group.name, statistics.usage_usec))
+        });
+        let sampled: HashMap<&str, u64> = sampled.collect();
         let batch = self.table.entries().filter(|(_, entry)| {
             let applied = entry.applied.as_ref();
             applied.is_some_and(|knobs| knobs.class == Some(Class::Batch))
@@ -244,7 +250,11 @@ impl Service {
         for chunk in names.chunks(CHUNK) {
             let mut enforcer = self.enforcement.enforcer();
             let stock = enforcer.stock();
-            let read = |name: &&String| Some(((*name).clone(), stock.usage_usec(name).ok()?));
+            let read = |name: &&String| {
+                let sampled = sampled.get(name.as_str()).copied();
+                let usage_usec = sampled.or_else(|| stock.usage_usec(name).ok())?;
+                Some(((*name).clone(), usage_usec))
+            };
             usage_usec.extend(chunk.iter().filter_map(read));
         }
         usage_usec
