@@ -8,6 +8,7 @@ mod busy;
 mod change;
 mod enforcer;
 mod group;
+mod level;
 mod place;
 mod probe;
 mod wanted;

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use plimsoll_cgroupfs::{CpuGroup, Version, name};
 
 use super::{CgroupEnforcer, no_group};
+use crate::cgroup::change::{Change, folder_of};
 use crate::cgroup::group::common::Common;
 use crate::cgroup::group::foreign::check::check_one_cgroup;
-use crate::cgroup::group::foreign::prepared::Prepared;
-use crate::cgroup::group::foreign::{folder_of, put_back};
+use crate::cgroup::group::foreign::put_back;
 use crate::cgroup::group::layout::Layout;
 use crate::cgroup::group::{Group, Origin};
 use crate::cgroup::place::{explained, give_controller};
@@ -22,14 +22,6 @@ use crate::undo::UndoReport;
 /// Number of groups that are prepared and recorded at once: a prepared change takes memory until it
 /// is made.
 const TOGETHER_MAX: usize = 1_000;
-
-struct Pending<'a> {
-    policy: &'a GroupPolicy,
-    prepared: Prepared,
-    /// Nothing of ours is in force for the cgroup yet: it is in no group, and no earlier owner has
-    /// left it limited.
-    is_new: bool,
-}
 
 /// Returns the path of a group's foreign cgroup.
 fn path_of(policy: &GroupPolicy) -> Result<&Path> {
@@ -53,17 +45,18 @@ impl CgroupEnforcer {
             if !names.insert(&policy.name) {
                 return Err(name_taken(&policy.name));
             }
-            let pending = self.prepare(policy)?;
+            let (change, is_new) = self.prepare(policy)?;
             // The record of one change would replace that of another of the same cgroup.
-            match folders.insert(folder_of(&pending.prepared.group)) {
-                true => Ok(pending),
+            match folders.insert(folder_of(&change.group)) {
+                true => Ok((change, is_new)),
                 false => Err(name_taken(&policy.name)),
             }
         });
-        let mut prepared: Vec<Result<Pending<'_>>> = prepared.collect();
+        let mut prepared: Vec<Result<(Change, bool)>> = prepared.collect();
         self.record_all(&mut prepared);
-        let make = |(pending, policy): (Result<Pending<'_>>, &&GroupPolicy)| {
-            let done = pending.and_then(|pending| self.make_pending(pending));
+        let make = |(prepared, policy): (Result<(Change, bool)>, &&GroupPolicy)| {
+            let done =
+                prepared.and_then(|(change, is_new)| self.make_change(policy, change, is_new));
             if done.is_err()
                 && let Some(present) = self.groups.get(&*policy.name)
             {
@@ -74,10 +67,14 @@ impl CgroupEnforcer {
         prepared.into_iter().zip(policies).map(make).collect()
     }
 
-    fn make_pending(&mut self, pending: Pending<'_>) -> Result<()> {
-        match pending.prepared.execute(self.context.journal.restores()) {
-            Ok(()) => self.take(pending),
-            Err(error) => Err(self.give_up(&pending, error)),
+    /// Makes a change. `is_new`: nothing of ours is in force for the cgroup yet: it is in no group,
+    /// and no earlier owner has left it limited.
+    fn make_change(&mut self, policy: &GroupPolicy, change: Change, is_new: bool) -> Result<()> {
+        let restores = self.context.journal.restores();
+        let done = change.execute();
+        match done.and_then(|()| change.reset_levels(restores)) {
+            Ok(()) => self.take(policy, change, is_new),
+            Err(error) => Err(self.give_up(policy, &change, is_new, error)),
         }
     }
 
@@ -119,8 +116,9 @@ impl CgroupEnforcer {
         }
     }
 
-    /// Reads the files of a cgroup, and plans the writes.
-    fn prepare<'a>(&mut self, policy: &'a GroupPolicy) -> Result<Pending<'a>> {
+    /// Reads the files of a cgroup, and plans the writes. Returns also whether nothing of ours is in
+    /// force for it yet.
+    fn prepare(&mut self, policy: &GroupPolicy) -> Result<(Change, bool)> {
         check_one_cgroup(&policy.knobs)?;
         let present = self.groups.get(&*policy.name);
         let is_there = present.is_some();
@@ -143,11 +141,8 @@ impl CgroupEnforcer {
             self.context.headroom.remove(&policy.name);
         }
         let restores = self.context.journal.restores();
-        Ok(Pending {
-            policy,
-            prepared: Prepared::new(group, restores, &policy.knobs, yields)?,
-            is_new: !is_there && !self.left.contains(&folder),
-        })
+        let change = Change::plan_foreign(&group, restores, &policy.knobs, yields)?;
+        Ok((change, !is_there && !self.left.contains(&folder)))
     }
 
     fn yields(&self, policy: &GroupPolicy) -> bool {
@@ -190,14 +185,15 @@ impl CgroupEnforcer {
     }
 
     /// Records the changes of all groups at once. If that fails, so do all groups that need it.
-    fn record_all(&mut self, prepared: &mut [Result<Pending<'_>>]) {
+    fn record_all(&mut self, prepared: &mut [Result<(Change, bool)>]) {
         let ready = prepared.iter().flatten();
         let together: Vec<Entry> = ready
-            .flat_map(|pending| pending.prepared.entries.iter().cloned())
+            .flat_map(|(change, _)| change.entries.iter().cloned())
             .collect();
         if let Err(error) = self.context.journal.record(&together) {
-            let needs_it = |one: &&mut Result<Pending<'_>>| {
-                one.as_ref().is_ok_and(|it| !it.prepared.entries.is_empty())
+            let needs_it = |one: &&mut Result<(Change, bool)>| {
+                one.as_ref()
+                    .is_ok_and(|(change, _)| !change.entries.is_empty())
             };
             for one in prepared.iter_mut().filter(needs_it) {
                 *one = Err(copy_of(&error));
@@ -205,14 +201,9 @@ impl CgroupEnforcer {
         }
     }
 
-    fn take(&mut self, pending: Pending<'_>) -> Result<()> {
-        let Pending {
-            policy,
-            prepared,
-            is_new,
-        } = pending;
-        let cgroup = prepared.group.clone();
-        prepared.note_success(&mut self.context.journal);
+    fn take(&mut self, policy: &GroupPolicy, change: Change, is_new: bool) -> Result<()> {
+        let cgroup = change.group.clone();
+        change.note_success(&mut self.context.journal);
         self.left.remove(&folder_of(&cgroup));
         let (name, knobs) = (&*policy.name, &policy.knobs);
         let layout = Layout::of_foreign(cgroup, knobs, self.yields(policy));
@@ -233,15 +224,20 @@ impl CgroupEnforcer {
     }
 
     /// Takes back what was noted of a change that failed: all, if nothing of ours is in force.
-    fn give_up(&mut self, pending: &Pending<'_>, error: EngineError) -> EngineError {
-        let group = &pending.prepared.group;
-        let error = explained(group, &pending.policy.knobs, error);
-        if pending.is_new {
+    fn give_up(
+        &mut self,
+        policy: &GroupPolicy,
+        change: &Change,
+        is_new: bool,
+        error: EngineError,
+    ) -> EngineError {
+        let error = explained(&change.group, &policy.knobs, error);
+        if is_new {
             // The first error tells more.
             let mut report = UndoReport::default();
-            put_back(&[folder_of(group)], &mut self.context, &mut report);
+            put_back(&[folder_of(&change.group)], &mut self.context, &mut report);
         } else {
-            pending.prepared.note_failure(&mut self.context.journal);
+            change.note_failure(&mut self.context.journal);
         }
         error
     }

@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use plimsoll_cgroupfs::{CpuGroup, Hierarchy};
 
+use super::change::folder_of;
 use super::group::common::{Common, Context, OnMade};
-use super::group::foreign::folder_of;
 use super::group::own::{self, Own};
 use super::group::{Group, Origin};
 use crate::action::Action;

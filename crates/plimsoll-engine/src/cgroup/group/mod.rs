@@ -6,7 +6,6 @@
 pub(super) mod common;
 pub(super) mod foreign;
 pub(super) mod layout;
-mod level;
 mod loops;
 pub(super) mod own;
 
@@ -19,6 +18,7 @@ use own::{Carried, Own};
 use plimsoll_cgroupfs::{CpuGroup, CpuStat, WEIGHT_DEFAULT};
 
 use super::place;
+use crate::cgroup::change::folder_of;
 use crate::error::{EngineError, Result};
 use crate::knobs::Knobs;
 use crate::sample::Sample;
@@ -226,7 +226,7 @@ impl Group {
         match self.origin {
             Origin::Own(_) => own::undo(&self.common.name, context, report),
             Origin::Foreign => {
-                let folder = foreign::folder_of(&self.common.layout.top);
+                let folder = folder_of(&self.common.layout.top);
                 foreign::put_back(&[folder], context, report);
             }
         }

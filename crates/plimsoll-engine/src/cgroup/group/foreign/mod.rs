@@ -5,7 +5,6 @@
 //! a loop. The values to put back are in the journal that they share.
 
 pub(in crate::cgroup) mod check;
-pub(in crate::cgroup) mod prepared;
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +13,7 @@ use plimsoll_cgroupfs::{CpuGroup, WEIGHT_DEFAULT};
 use super::common::{Common, Context};
 use super::layout::Layer;
 use crate::cgroup::audit::external_changes;
-use crate::cgroup::change::Change;
+use crate::cgroup::change::{Change, folder_of};
 use crate::cgroup::wanted::Wanted;
 use crate::error::Result;
 use crate::journal::{FileRestore, Held};
@@ -69,11 +68,4 @@ pub(in crate::cgroup) fn put_back(
     let reported = errors.iter().filter(|error| !undo::is_refused(error));
     let reported = reported.map(|error| format!("{error}; it will be tried again"));
     report.problems.extend(reported);
-}
-
-/// Returns a cgroup's folder in the form that the parent of its files has: without a slash at the
-/// end.
-pub(in crate::cgroup) fn folder_of(group: &CpuGroup) -> PathBuf {
-    let file = group.cpu_file("cgroup.procs");
-    file.parent().map(Path::to_owned).unwrap_or(file)
 }

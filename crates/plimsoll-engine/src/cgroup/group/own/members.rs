@@ -9,7 +9,7 @@ use std::sync::Arc;
 use plimsoll_cgroupfs::{CgroupError, CpuGroup, Hierarchy, name};
 
 use super::{Common, Context, Layout};
-use crate::cgroup::group::level::Level;
+use crate::cgroup::level::Level;
 use crate::error::{EngineError, Result};
 use crate::journal::{Entry, OwnRestore};
 use crate::tasks::{self, TaskId};

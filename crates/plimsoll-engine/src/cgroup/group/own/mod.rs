@@ -457,7 +457,7 @@ fn set_values(layout: &Layout, knobs: &Knobs) -> Result<()> {
     for (group, wanted) in layout.wanted(knobs) {
         // None of this is in the journal: the values vanish with the cgroup.
         let change = Change::plan_own(&group, &wanted)?;
-        let executed = change.execute(&group);
+        let executed = change.execute();
         executed.map_err(|error| explained(&layout.top, knobs, error))?;
     }
     Ok(())

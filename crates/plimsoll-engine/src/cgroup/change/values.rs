@@ -1,104 +1,17 @@
-//! Writes to the kernel files of a cgroup that give it the wanted values, and their order.
+//! Writes of a change to the idle mark, the weight and the quota.
 
 use std::path::{Path, PathBuf};
 
-use plimsoll_cgroupfs::{CpuGroup, CpuMax, WEIGHT_DEFAULT, read_text};
+use plimsoll_cgroupfs::{CpuMax, WEIGHT_DEFAULT, read_text};
 use plimsoll_policy::order::GROUP_WEIGHT_MIN as WEIGHT_BACKGROUND;
 
-use super::bandwidth::least_max;
-use super::wanted::{Limit, Wanted};
+use super::{Change, Step};
+use crate::cgroup::bandwidth::least_max;
+use crate::cgroup::wanted::{Limit, Wanted};
 use crate::error::{EngineError, Result};
-use crate::journal::{FileRestore, Held};
-
-/// Writes that take a cgroup from its present values to the wanted ones.
-#[derive(Debug, Default)]
-pub(super) struct Change {
-    /// Writes in an order in which the kernel takes them.
-    steps: Vec<Step>,
-    /// Files that hold wanted values after the change, with the data to put them back from then on.
-    pub files: Vec<FileRestore>,
-}
-
-#[derive(Debug)]
-struct Step {
-    path: PathBuf,
-    text: String,
-    /// Writes that lead back to the state before the step.
-    back: Vec<(PathBuf, String)>,
-}
+use crate::journal::FileRestore;
 
 impl Change {
-    /// Finds the writes after which a cgroup has the wanted values. `known`: the files that Plimsoll
-    /// has written so far.
-    pub fn plan(group: &CpuGroup, known: &Held, wanted: &Wanted) -> Result<Self> {
-        let mut planner = Planner {
-            group,
-            known,
-            change: Self::default(),
-        };
-        planner.weigh(wanted)?;
-        planner.limit(wanted.limit)?;
-        Ok(planner.change)
-    }
-
-    /// Finds the writes as [`Self::plan`] does, for a cgroup of our own, whose quota the headroom
-    /// controller may write. None of its values is put back.
-    pub fn plan_own(group: &CpuGroup, wanted: &Wanted) -> Result<Self> {
-        let (path, _) = group.quota_setting(&CpuMax::unlimited());
-        let known = Held {
-            files: vec![FileRestore::new(&path, "", None)],
-            ..Held::default()
-        };
-        Self::plan(group, &known, wanted)
-    }
-
-    /// Writes the files. When the kernel refuses one, the writes before it are taken back.
-    pub fn execute(&self, group: &CpuGroup) -> Result<()> {
-        for (index, step) in self.steps.iter().enumerate() {
-            if let Err(error) = group.write_file(&step.path, &step.text) {
-                go_back(group, &self.steps[..index]);
-                return Err(error.into());
-            }
-        }
-        Ok(())
-    }
-
-    /// Lists the files to be written, with their present texts.
-    pub fn differences(&self) -> Vec<(&Path, &str)> {
-        let mut found: Vec<(&Path, &str)> = Vec::new();
-        for step in &self.steps {
-            // The first of several writes to a file has the present text.
-            if found.iter().all(|(path, _)| *path != step.path)
-                && let Some((_, before)) = step.back.iter().find(|(path, _)| *path == step.path)
-            {
-                found.push((&step.path, before));
-            }
-        }
-        found
-    }
-
-    /// Writes the values back that were there before the first step.
-    pub fn revert(&self, group: &CpuGroup) {
-        go_back(group, &self.steps);
-    }
-}
-
-/// Takes steps back, the last first: the kernel has accepted the states in between on the way
-/// there.
-fn go_back(group: &CpuGroup, steps: &[Step]) {
-    for (path, text) in steps.iter().rev().flat_map(|step| &step.back) {
-        // A refused write stays for the next attempt.
-        let _ = group.write_file(path, text);
-    }
-}
-
-struct Planner<'a> {
-    group: &'a CpuGroup,
-    known: &'a Held,
-    change: Change,
-}
-
-impl Planner<'_> {
     /// Returns the text that a file had before any change of ours.
     fn old(&self, path: &Path) -> Result<String> {
         match self.known.get(path) {
@@ -114,7 +27,7 @@ impl Planner<'_> {
     }
 
     fn push_step(&mut self, path: &Path, text: &str, back: Vec<(PathBuf, String)>) {
-        self.change.steps.push(Step {
+        self.steps.push(Step::Write {
             path: path.to_owned(),
             text: text.to_owned(),
             back,
@@ -139,7 +52,7 @@ impl Planner<'_> {
     fn keep(&mut self, path: &Path, old: &str, new: Option<&str>) {
         let old = self.known.get(path).map_or(old, |file| &file.old);
         let file = FileRestore::new(path, old, new);
-        self.change.files.push(file);
+        self.files.push(file);
     }
 
     /// Returns whether somebody else has written a file since we did. The old value does not count
@@ -153,7 +66,7 @@ impl Planner<'_> {
 
     /// Sets the idle mark and the weight. The kernel forgets the weight of a cgroup that is marked
     /// idle, and gives it the default when the mark is cleared.
-    fn weigh(&mut self, wanted: &Wanted) -> Result<()> {
+    pub(super) fn weigh(&mut self, wanted: &Wanted) -> Result<()> {
         let (weight, driven) = (wanted.weight, wanted.has_soft_cap);
         let is_asked = wanted.idle.is_some() || weight.is_some() || driven;
         if !is_asked && !self.knows_weight() {
@@ -244,7 +157,7 @@ impl Planner<'_> {
     }
 
     /// Sets the quota: a fixed limit, or one that the headroom controller writes.
-    fn limit(&mut self, limit: Limit) -> Result<()> {
+    pub(super) fn limit(&mut self, limit: Limit) -> Result<()> {
         if limit == Limit::None && !self.knows_bandwidth() {
             return Ok(());
         }
