@@ -5,6 +5,8 @@
 
 use std::path::PathBuf;
 
+use plimsoll_cgroupfs::name;
+
 use crate::error::{EngineError, Result};
 use crate::knobs::Knobs;
 use crate::tasks::TaskId;
@@ -20,29 +22,29 @@ const KERNEL_FILE_STEMS: [&str; 12] = [
 ];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Selector {
-    /// Path, below the mount point, of a cgroup that somebody else made.
-    Cgroup(PathBuf),
-    /// A running process. The group has this process, and its descendants from now on.
-    Process(TaskId),
-}
-
-impl Selector {
-    pub fn is_foreign(&self) -> bool {
-        matches!(self, Self::Cgroup(_))
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupPolicy {
-    /// Name: unique, and fit for a folder.
+    /// Unique name. That of an own group is fit for a folder; that of a foreign cgroup is its path,
+    /// as users see it.
     pub name: String,
-    pub selector: Selector,
+    /// First process of an own group, which has its descendants from now on, too; `None`: the group
+    /// is a cgroup that somebody else made.
+    pub first: Option<TaskId>,
     /// The command, for people; empty for a foreign cgroup.
     pub subject: String,
     pub knobs: Knobs,
     /// Whether the BPF scheduler enforces the knobs; else stock knobs do.
     pub is_scheduled: bool,
+}
+
+impl GroupPolicy {
+    pub fn is_foreign(&self) -> bool {
+        self.first.is_none()
+    }
+
+    /// Returns the path of a foreign cgroup below the mount point.
+    pub fn path(&self) -> PathBuf {
+        name::path_of(self.name.trim_start_matches('/'))
+    }
 }
 
 /// Checks that `name` is a valid group name.

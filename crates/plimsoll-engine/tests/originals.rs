@@ -13,7 +13,7 @@ use std::sync::Arc;
 use plimsoll_cgroupfs::simulated::{self, Kernel, Watch, Write};
 use plimsoll_cgroupfs::{CpuGroup, Hierarchy, Version};
 use plimsoll_engine::cgroup::{CgroupEnforcer, check_place};
-use plimsoll_engine::group_policy::{GroupPolicy, Selector};
+use plimsoll_engine::group_policy::GroupPolicy;
 use plimsoll_engine::knobs::{Demand, Headroom};
 use plimsoll_engine::machine_policy::MachinePolicy;
 use plimsoll_engine::runtime::RuntimeFolder;
@@ -87,7 +87,7 @@ fn runtime() -> RuntimeFolder {
 fn foreign(name: &str, knobs: &str) -> GroupPolicy {
     GroupPolicy {
         name: name.into(),
-        selector: Selector::Cgroup(name.trim_start_matches('/').into()),
+        first: None,
         subject: String::new(),
         knobs: serde_json::from_str(knobs).unwrap(),
         is_scheduled: false,
@@ -96,7 +96,7 @@ fn foreign(name: &str, knobs: &str) -> GroupPolicy {
 
 fn own(pid: i32, knobs: &str) -> GroupPolicy {
     GroupPolicy {
-        selector: Selector::Process(TaskId::of(pid).unwrap()),
+        first: Some(TaskId::of(pid).unwrap()),
         ..foreign("job", knobs)
     }
 }
@@ -407,6 +407,18 @@ fn a_value_of_others_after_an_undo_that_left_something_is_put_back() {
         assert_eq!(text("d/cpu.weight"), weight("300"), "{after}");
     }
     assert!(nr_left > 0);
+}
+
+#[test]
+fn a_group_of_our_own_is_no_cgroup_of_its_name() {
+    let mut rig = Rig::new();
+    rig.put("/s", r#"{"weight": "50"}"#);
+    assert_eq!(
+        ["/s", "s"].map(|name| rig.enforcer().knows(name)),
+        [true, false]
+    );
+    assert!(rig.enforcer().remove("s").is_err());
+    rig.stop();
 }
 
 #[test]
@@ -768,7 +780,7 @@ fn a_process_that_has_the_pid_of_the_one_meant_stays_where_it_is() {
         ..now
     };
     let policy = GroupPolicy {
-        selector: Selector::Process(earlier),
+        first: Some(earlier),
         ..foreign("job", r#"{"quota": "1cpus"}"#)
     };
     let refused = rig.enforcer().put(&policy).unwrap_err().to_string();

@@ -1,8 +1,7 @@
 //! Desired state of one group, and the demand of all groups together.
 
-use plimsoll_cgroupfs::name::path_of;
 use plimsoll_engine::enforcer::EnforcerKind;
-use plimsoll_engine::group_policy::{GroupPolicy, Selector};
+use plimsoll_engine::group_policy::GroupPolicy;
 use plimsoll_engine::knobs::{BandwidthSlice, Burst, Class, Demand, Knobs};
 use plimsoll_engine::machine_policy::MachinePolicy;
 
@@ -28,7 +27,7 @@ impl Desired {
         Self {
             policy: GroupPolicy {
                 name: path.to_owned(),
-                selector: Selector::Cgroup(path_of(path.trim_start_matches('/'))),
+                first: None,
                 subject: String::new(),
                 knobs,
                 is_scheduled,
@@ -49,7 +48,7 @@ impl Desired {
     }
 
     pub fn is_foreign(&self) -> bool {
-        self.policy.selector.is_foreign()
+        self.policy.is_foreign()
     }
 
     pub fn knobs(&self) -> &Knobs {

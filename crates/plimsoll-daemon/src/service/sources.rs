@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use plimsoll_engine::group_policy::{GroupPolicy, Selector};
+use plimsoll_engine::group_policy::GroupPolicy;
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::own_groups;
 
@@ -83,7 +83,7 @@ impl Service {
         Desired {
             policy: GroupPolicy {
                 name: name.to_owned(),
-                selector: Selector::Process(command.first),
+                first: Some(command.first),
                 subject: command.subject.clone(),
                 knobs: asked.knobs.clone(),
                 is_scheduled: self.enforcement.planner.schedules(asked.is_scheduled),

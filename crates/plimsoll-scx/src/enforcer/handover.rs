@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::Result;
-use plimsoll_engine::group_policy::{GroupPolicy, Selector};
+use plimsoll_engine::group_policy::GroupPolicy;
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::undo::UndoReport;
 
@@ -66,11 +66,9 @@ impl SchedExtEnforcer {
     ) -> BTreeSet<String> {
         let mut early = BTreeSet::new();
         for group in groups.filter(|group| group.is_scheduled) {
-            let folder = match &group.selector {
-                Selector::Cgroup(path) => {
-                    Some(CpuGroup::at(&self.context.hierarchy, path).cpu_file(""))
-                }
-                Selector::Process(_) => self.stock.left_folder(&group.name),
+            let folder = match group.is_foreign() {
+                true => Some(CpuGroup::at(&self.context.hierarchy, group.path()).cpu_file("")),
+                false => self.stock.left_folder(&group.name),
             };
             let Some(id) = folder.and_then(|folder| cgroup_id(&folder).ok()) else {
                 continue;

@@ -88,7 +88,7 @@ fn stock_part(group: &GroupPolicy) -> GroupPolicy {
         true => Knobs {
             class: group.knobs.class,
             nice: group.knobs.nice,
-            weight: group.knobs.weight.filter(|_| !group.selector.is_foreign()),
+            weight: group.knobs.weight.filter(|_| !group.is_foreign()),
             ..Knobs::default()
         },
     };
@@ -425,22 +425,18 @@ impl Enforcer for SchedExtEnforcer {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_engine::group_policy::Selector;
     use plimsoll_engine::tasks::TaskId;
 
     use super::*;
 
     fn part(json: &str, is_foreign: bool, is_scheduled: bool) -> Knobs {
-        let selector = match is_foreign {
-            true => Selector::Cgroup("g".into()),
-            false => Selector::Process(TaskId {
-                tid: 7,
-                start_time: 1,
-            }),
-        };
+        let first = (!is_foreign).then_some(TaskId {
+            tid: 7,
+            start_time: 1,
+        });
         let group = GroupPolicy {
             name: "g".into(),
-            selector,
+            first,
             subject: String::new(),
             knobs: serde_json::from_str(json).unwrap(),
             is_scheduled,

@@ -2,7 +2,7 @@
 
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::cgroup::CgroupEnforcer;
-use plimsoll_engine::group_policy::{GroupPolicy, Selector};
+use plimsoll_engine::group_policy::GroupPolicy;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::tasks::nice;
 use plimsoll_engine::undo::UndoReport;
@@ -14,7 +14,7 @@ use crate::rig::shown;
 fn policy(group: &CpuGroup, json: &str) -> GroupPolicy {
     GroupPolicy {
         name: shown(group),
-        selector: Selector::Cgroup(group.path().to_owned()),
+        first: None,
         subject: String::new(),
         knobs: serde_json::from_str(json).unwrap(),
         is_scheduled: false,

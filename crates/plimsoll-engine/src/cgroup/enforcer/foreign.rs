@@ -1,12 +1,12 @@
 //! Putting foreign cgroups into force, many at once.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use plimsoll_cgroupfs::{CpuGroup, Version, name};
+use plimsoll_cgroupfs::{CpuGroup, Version};
 
-use super::{CgroupEnforcer, no_group};
+use super::CgroupEnforcer;
 use crate::cgroup::change::{Change, folder_of};
 use crate::cgroup::group::common::Common;
 use crate::cgroup::group::foreign::check::check_one_cgroup;
@@ -15,21 +15,13 @@ use crate::cgroup::group::layout::Layout;
 use crate::cgroup::group::{Group, Origin};
 use crate::cgroup::place::{explained, give_controller};
 use crate::error::{EngineError, Result};
-use crate::group_policy::{GroupPolicy, Selector};
+use crate::group_policy::GroupPolicy;
 use crate::journal::Entry;
 use crate::undo::UndoReport;
 
 /// Number of groups that are prepared and recorded at once: a prepared change takes memory until it
 /// is made.
 const TOGETHER_MAX: usize = 1_000;
-
-/// Returns the path of a group's foreign cgroup.
-fn path_of(policy: &GroupPolicy) -> Result<&Path> {
-    match &policy.selector {
-        Selector::Cgroup(path) => Ok(path),
-        Selector::Process(_) => Err(no_group(&policy.name)),
-    }
-}
 
 impl CgroupEnforcer {
     /// Puts foreign cgroups into force. Each succeeds or fails by itself.
@@ -40,18 +32,7 @@ impl CgroupEnforcer {
 
     fn put_some(&mut self, policies: &[&GroupPolicy]) -> Vec<Result<()>> {
         self.put_back_removed(policies);
-        let (mut names, mut folders) = (HashSet::new(), HashSet::new());
-        let prepared = policies.iter().map(|policy| {
-            if !names.insert(&policy.name) {
-                return Err(name_taken(&policy.name));
-            }
-            let (change, is_new) = self.prepare(policy)?;
-            // The record of one change would replace that of another of the same cgroup.
-            match folders.insert(folder_of(&change.group)) {
-                true => Ok((change, is_new)),
-                false => Err(name_taken(&policy.name)),
-            }
-        });
+        let prepared = policies.iter().map(|policy| self.prepare(policy));
         let mut prepared: Vec<Result<(Change, bool)>> = prepared.collect();
         self.record_all(&mut prepared);
         let make = |(prepared, policy): (Result<(Change, bool)>, &&GroupPolicy)| {
@@ -91,8 +72,7 @@ impl CgroupEnforcer {
         };
         let is_new = |policy: &&&GroupPolicy| !self.groups.contains_key(&*policy.name);
         let new = policies.iter().filter(is_new);
-        let paths = new.filter_map(|policy| path_of(policy).ok());
-        let groups = paths.map(|path| CpuGroup::at(&self.context.hierarchy, path));
+        let groups = new.map(|policy| CpuGroup::at(&self.context.hierarchy, policy.path()));
         let removed = groups.clone().filter(is_removed);
         // One may be removed and renamed at once.
         let mut folders: BTreeSet<PathBuf> = removed.map(|group| folder_of(&group)).collect();
@@ -110,7 +90,6 @@ impl CgroupEnforcer {
             folders.extend(renamed.map(|(folder, _)| folder.clone()));
         }
         if !folders.is_empty() {
-            self.left.retain(|folder| !folders.contains(folder));
             let folders: Vec<PathBuf> = folders.into_iter().collect();
             put_back(&folders, &mut self.context, &mut UndoReport::default());
         }
@@ -124,11 +103,20 @@ impl CgroupEnforcer {
         let is_there = present.is_some();
         let group = match present {
             Some(present) if present.is_foreign() => present.cgroup().clone(),
-            Some(_) => return Err(name_taken(&policy.name)),
+            Some(_) => {
+                return Err(EngineError::NameTaken {
+                    name: policy.name.clone(),
+                });
+            }
             None => self.new_cgroup(policy)?,
         };
-        let folder = folder_of(&group);
-        let inode = self.context.journal.restores().held(&folder).inode;
+        let is_left = self.is_left(&policy.name);
+        let inode = self
+            .context
+            .journal
+            .restores()
+            .held(&folder_of(&group))
+            .inode;
         if inode.is_some() {
             // Another may have come since.
             group.clone().bound_to(inode).check_exists()?;
@@ -142,7 +130,7 @@ impl CgroupEnforcer {
         }
         let restores = self.context.journal.restores();
         let change = Change::plan_foreign(&group, restores, &policy.knobs, yields)?;
-        Ok((change, !is_there && !self.left.contains(&folder)))
+        Ok((change, !is_there && !is_left))
     }
 
     fn yields(&self, policy: &GroupPolicy) -> bool {
@@ -153,35 +141,16 @@ impl CgroupEnforcer {
     /// Finds the cgroup of a new group. From here on this cgroup is meant, even if another takes its
     /// path meanwhile.
     fn new_cgroup(&self, policy: &GroupPolicy) -> Result<CpuGroup> {
-        let path = path_of(policy)?;
-        let group = CpuGroup::at(&self.context.hierarchy, path);
-        self.check_new(&policy.name, &group)?;
-        let group = group.bound()?;
-        self.context.hierarchy.check_writable(path)?;
-        Ok(group)
-    }
-
-    fn check_new(&self, name: &str, group: &CpuGroup) -> Result<()> {
-        if group.path().as_os_str().is_empty() {
+        let path = policy.path();
+        if path.as_os_str().is_empty() {
             return Err(EngineError::NoTarget {
                 target: "/".into(),
                 what: "cgroup with knobs",
             });
         }
-        let shown = name::shown(group.path());
-        if name == shown {
-            // Every other group that is named by its path is another cgroup.
-            return Ok(());
-        }
-        let is_same =
-            |(_, other): &(_, &Group)| other.is_foreign() && other.cgroup().path() == group.path();
-        match self.groups.iter().find(is_same) {
-            Some((name, _)) => Err(EngineError::CgroupTaken {
-                target: shown,
-                name: name.to_string(),
-            }),
-            None => Ok(()),
-        }
+        let group = CpuGroup::at(&self.context.hierarchy, &path).bound()?;
+        self.context.hierarchy.check_writable(&path)?;
+        Ok(group)
     }
 
     /// Records the changes of all groups at once. If that fails, so do all groups that need it.
@@ -204,7 +173,6 @@ impl CgroupEnforcer {
     fn take(&mut self, policy: &GroupPolicy, change: Change, is_new: bool) -> Result<()> {
         let cgroup = change.group.clone();
         change.note_success(&mut self.context.journal);
-        self.left.remove(&folder_of(&cgroup));
         let (name, knobs) = (&*policy.name, &policy.knobs);
         let layout = Layout::of_foreign(cgroup, knobs, self.yields(policy));
         let mut common = Common::new(name, knobs.clone(), policy.is_scheduled, layout);
@@ -241,10 +209,6 @@ impl CgroupEnforcer {
         }
         error
     }
-}
-
-fn name_taken(name: &str) -> EngineError {
-    EngineError::NameTaken { name: name.into() }
 }
 
 /// Copies the failure of a shared write, for each group that shares the journal.

@@ -22,10 +22,25 @@ impl CgroupEnforcer {
     /// Returns whether there is such a group, or an earlier owner has left one.
     pub fn knows(&self, name: &str) -> bool {
         let own = &self.context.journal.restores().own;
-        let is_there = self.groups.contains_key(name) || own.contains_key(name);
-        let path = name::path_of(name.trim_start_matches('/'));
-        let folder = self.context.hierarchy.mount_point().join(path);
-        is_there || self.left.contains(&folder)
+        self.groups.contains_key(name) || own.contains_key(name) || self.is_left(name)
+    }
+
+    /// Lists the folders of foreign cgroups that are in the journal alone: an earlier owner has left
+    /// them limited, and no group has taken them over.
+    pub(super) fn left(&self) -> impl Iterator<Item = (&PathBuf, String)> {
+        let held = self.context.journal.restores().held.iter();
+        let held = held.filter(|(_, held)| !held.refused);
+        let shown = held.map(|(folder, _)| (folder, self.shown(folder)));
+        shown.filter(|(_, name)| !self.groups.contains_key(&**name))
+    }
+
+    /// Returns whether an earlier owner has left a foreign cgroup of that name.
+    pub(super) fn is_left(&self, name: &str) -> bool {
+        // That of an own group has no slash in front.
+        let path = name.strip_prefix('/').map(name::path_of);
+        let folder = path.map(|path| self.context.hierarchy.mount_point().join(path));
+        let held = folder.and_then(|it| self.context.journal.restores().held.get(&it));
+        held.is_some_and(|held| !held.refused) && !self.groups.contains_key(name)
     }
 
     /// Takes over a group of an earlier owner; one that cannot be continued is undone. `false`:
@@ -115,13 +130,11 @@ impl CgroupEnforcer {
         is_meant: impl Fn(&str) -> bool,
         report: &mut UndoReport,
     ) {
-        let left = std::mem::take(&mut self.left).into_iter();
-        let (folders, rest): (Vec<_>, Vec<_>) =
-            left.partition(|folder| is_meant(&self.shown(folder)));
-        self.left = rest.into_iter().collect();
+        let meant = self.left().filter(|(_, name)| is_meant(name));
+        let (folders, names): (Vec<PathBuf>, Vec<String>) =
+            meant.map(|(folder, name)| (folder.clone(), name)).unzip();
         self.put_back_with_refused(&folders, report);
-        let undone = folders.iter().map(|folder| self.shown(folder));
-        report.undone.extend(undone);
+        report.undone.extend(names);
     }
 
     /// Puts foreign cgroups back, and those that the kernel has refused so far: it may take some

@@ -19,7 +19,7 @@ use crate::bandwidth_slice;
 use crate::control::headroom::HeadroomControl;
 use crate::control::task_rates::TaskMeter;
 use crate::error::{EngineError, Result};
-use crate::group_policy::{GroupPolicy, Selector};
+use crate::group_policy::GroupPolicy;
 use crate::host_tuning;
 use crate::journal::Journal;
 use crate::machine_policy::MachinePolicy;
@@ -30,9 +30,9 @@ use crate::undo::{self, UndoReport};
 
 /// Enforcer through control groups, version 1 or 2.
 ///
-/// A group whose selector is a cgroup of somebody else is that cgroup; its name may be any, such as
-/// its path with a `/` in front. The knobs are set on that cgroup, and nothing is moved. Its nice
-/// level is given to the tasks that are in it at that time; later ones keep their own.
+/// A foreign group is a cgroup of somebody else, whose path is its name. The knobs are set on that
+/// cgroup, and nothing is moved. Its nice level is given to the tasks that are in it at that time;
+/// later ones keep their own.
 ///
 /// Dropping the enforcer undoes nothing: groups stay limited, for the next owner.
 #[derive(Debug)]
@@ -41,8 +41,6 @@ pub struct CgroupEnforcer {
     groups: BTreeMap<Box<str>, Group>,
     /// Groups that [`Self::tick`] has to visit: few of thousands.
     with_loops: BTreeSet<Box<str>>,
-    /// Folders of foreign cgroups of an earlier owner that no group has taken over yet.
-    left: BTreeSet<PathBuf>,
     /// Journal of an earlier owner that could neither be taken over nor undone.
     refused: Option<PathBuf>,
     task_meter: TaskMeter,
@@ -78,9 +76,6 @@ impl CgroupEnforcer {
     ) -> Result<(Self, UndoReport)> {
         hierarchy.check_permission()?;
         let (journal, refused, report) = left::journal(runtime)?;
-        let restores = journal.restores();
-        let held = restores.held.iter().filter(|(_, held)| !held.refused);
-        let left = held.map(|(folder, _)| folder.clone()).collect();
         let enforcer = Self {
             context: Context {
                 hierarchy: Arc::clone(hierarchy),
@@ -90,7 +85,6 @@ impl CgroupEnforcer {
             },
             groups: BTreeMap::new(),
             with_loops: BTreeSet::new(),
-            left,
             refused,
             task_meter: TaskMeter::default(),
             machine: MachinePolicy::default(),
@@ -177,13 +171,13 @@ impl CgroupEnforcer {
         let (mut foreign, mut results) = (Vec::new(), Vec::new());
         for (index, policy) in groups.iter().copied().enumerate() {
             let is_there = self.groups.contains_key(&*policy.name);
-            results.push(match policy.selector {
-                Selector::Cgroup(_) => {
+            results.push(match policy.first {
+                None => {
                     foreign.push((index, policy));
                     Ok(())
                 }
-                Selector::Process(_) if is_there => self.change(policy, &mut *on_made),
-                Selector::Process(first) => self.add_own(policy, first, &mut *on_made),
+                Some(_) if is_there => self.change(policy, &mut *on_made),
+                Some(first) => self.add_own(policy, first, &mut *on_made),
             });
         }
         // Foreign groups have one record for all.
@@ -344,8 +338,7 @@ impl CgroupEnforcer {
             own::undo(name, &mut self.context, &mut report);
             return Ok(report);
         }
-        let is_left = self.left.iter().any(|folder| self.shown(folder) == name);
-        if is_left && !self.groups.contains_key(name) {
+        if self.is_left(name) {
             self.put_left_back(|left| left == name, &mut report);
             return Ok(report);
         }
@@ -401,10 +394,8 @@ impl CgroupEnforcer {
         let foreign = self.groups.values().filter(|group| group.is_foreign());
         let names = foreign.map(|group| String::from(&*group.common.name));
         report.undone.extend(names);
-        let left = self.left.iter().map(|folder| self.shown(folder));
-        report.undone.extend(left);
+        report.undone.extend(self.left().map(|(_, name)| name));
         self.groups.clear();
-        self.left.clear();
         if let Some(journal) = self.context.journal.end()
             && let Err(error) = undo::undo_groups(journal, &mut report)
         {
@@ -430,7 +421,6 @@ impl CgroupEnforcer {
         self.context.has_demand = false;
         self.with_loops.clear();
         self.groups.clear();
-        self.left.clear();
         if let (Some(journal), false) = (self.context.journal.end(), is_needed) {
             // A journal that cannot be removed stays for the next owner.
             let _ = undo::undo_groups(journal, &mut UndoReport::default());
