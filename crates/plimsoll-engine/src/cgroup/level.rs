@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::journal::Entry;
+use crate::journal::{Entry, Restores};
 use crate::tasks::TaskId;
 
 #[derive(Debug)]
@@ -14,6 +14,14 @@ pub(in crate::cgroup) struct Level {
 }
 
 impl Level {
+    /// Returns whether a group has given the task this level already. `processes`: the file of the
+    /// group's cgroup.
+    pub fn is_given(&self, new: i32, processes: &Path, restores: &Restores) -> bool {
+        let restore = restores.tasks.get(&self.task);
+        let last = restore.and_then(|restore| restore.last_of(processes));
+        (last, self.now) == (Some(new), new)
+    }
+
     /// Returns the entries to be on disk before a group gives the task a level. `processes`: the
     /// file of the group's cgroup. A present level that is from us is ours also if the change is
     /// never made, and if the group that gave it ends.

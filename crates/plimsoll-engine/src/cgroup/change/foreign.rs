@@ -51,10 +51,8 @@ impl Change {
             let inside = has_inside.then(|| hierarchy.cgroup_of(tid).ok()).flatten();
             let place = inside.map(|cgroup| hierarchy.cpu_folder(&cgroup));
             let before = known.before(place.as_ref().unwrap_or(&folder), task, now);
-            let restore = restores.tasks.get(&task);
-            let last = restore.and_then(|restore| restore.last_of(&path));
-            if (last, now) != (Some(nice.nice), nice.nice) {
-                let level = Level { task, now, before };
+            let level = Level { task, now, before };
+            if !level.is_given(nice.nice, &path, restores) {
                 all.extend(level.entries(nice.nice, &path));
             }
             olds.push(before);

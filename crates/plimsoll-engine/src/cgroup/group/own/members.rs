@@ -142,13 +142,11 @@ pub(super) fn take_in(common: &Common, process: TaskId, context: &mut Context) -
     let added = common.layout.leaf.add_process(pid);
     added.map_err(|error| real_time_refused(error, pid))?;
     let nice = common.knobs.nice;
-    for level in levels {
-        if nice.is_some() || level.before != level.now {
-            let new = nice.map_or(level.before, |nice| nice.nice);
-            renice(&common.layout, &level, new, context)?;
-        }
-    }
-    Ok(())
+    let due = levels
+        .iter()
+        .filter(|level| nice.is_some() || level.before != level.now);
+    let new = due.map(|level| (level, nice.map_or(level.before, |nice| nice.nice)));
+    renice(&common.layout, new, context)
 }
 
 /// Checks that the threads of a process are in one place: a move, and its undo, would put them into
@@ -191,17 +189,24 @@ fn processes_of(layout: &Layout) -> PathBuf {
     layout.top.cpu_file("cgroup.procs")
 }
 
-/// Gives a task of the group a level, unless the group has given it.
-fn renice(layout: &Layout, level: &Level, new: i32, context: &mut Context) -> Result<()> {
+/// Gives tasks of the group levels, but for those that the group has given.
+fn renice<'a>(
+    layout: &Layout,
+    levels: impl Iterator<Item = (&'a Level, i32)>,
+    context: &mut Context,
+) -> Result<()> {
     let processes = processes_of(layout);
-    let known = context.journal.restores().tasks.get(&level.task);
-    let last = known.and_then(|known| known.last_of(&processes));
-    if (last, level.now) == (Some(new), new) {
-        return Ok(());
-    }
-    let entries = level.entries(new, &processes);
+    let restores = context.journal.restores();
+    let due: Vec<_> = levels
+        .filter(|(level, new)| !level.is_given(*new, &processes, restores))
+        .collect();
+    let entries = due
+        .iter()
+        .flat_map(|(level, new)| level.entries(*new, &processes));
+    let entries: Vec<Entry> = entries.collect();
     context.journal.record(&entries)?;
-    tasks::set_nice(level.task.tid, new)
+    due.into_iter()
+        .try_for_each(|(level, new)| tasks::set_nice(level.task.tid, new))
 }
 
 /// Records that tasks in a layout's cgroups have the level of the knobs.
@@ -226,10 +231,8 @@ pub(super) fn renice_all(common: &Common, context: &mut Context) -> Result<()> {
     let layout = &common.layout;
     let levels = read_levels(layout.top.all_threads()?, &layout.top.cpu_file(""), context)?;
     record_nice(common, layout, context)?;
-    for level in &levels {
-        renice(layout, level, new.nice, context)?;
-    }
-    Ok(())
+    let levels = levels.iter().map(|level| (level, new.nice));
+    renice(layout, levels, context)
 }
 
 /// Gives every task of the group the level that it would have without us. A level that somebody
