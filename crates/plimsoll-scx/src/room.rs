@@ -24,6 +24,11 @@ pub(crate) struct Room {
 }
 
 impl Room {
+    /// Returns the number of quotas of cgroups.
+    pub fn limits(&self) -> u32 {
+        self.slots - GROUPS_MAX
+    }
+
     pub fn of_this_host(hierarchy: &Hierarchy) -> Self {
         Self::below(hierarchy.mount_point())
     }

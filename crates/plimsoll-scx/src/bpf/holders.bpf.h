@@ -241,14 +241,6 @@ static __always_inline bool any_is_held_up(void)
 	return READ_ONCE(lower_exists) || READ_ONCE(nr_limited) > 0;
 }
 
-static __always_inline void holders_timer_start(u32 key, u64 after_ns)
-{
-	struct timer_value *value = bpf_map_lookup_elem(&machine_timers, &key);
-
-	if (value)
-		bpf_timer_start(&value->timer, after_ns, 0);
-}
-
 /* The present task begins to wait for a lock. */
 static __always_inline void
 wait_begins(struct task_ctx *t, u64 lock, u32 flags, u32 holder, u64 now)
@@ -273,7 +265,7 @@ static __always_inline void watch(struct task_ctx *t, void *queue, u32 tid)
 	}
 	/* A pass clears the mark before it looks into the queue. */
 	if (!goes_offline() && !__sync_lock_test_and_set(&pass_is_due, 1))
-		holders_timer_start(PASS_TIMER, FIRST_LOOK_NS);
+		machine_timer_start(PASS_TIMER, FIRST_LOOK_NS);
 }
 
 /* The same, with the first look at once. */
@@ -281,7 +273,7 @@ static __always_inline void watch_at_once(struct task_ctx *t, u32 tid)
 {
 	watch(t, &watched, tid);
 	if (!goes_offline() && !bpf_map_push_elem(&urgent, &tid, 0))
-		holders_timer_start(URGENT_TIMER, 0);
+		machine_timer_start(URGENT_TIMER, 0);
 }
 
 /* A task no longer holds a lock for which it was lent a tier. */

@@ -625,19 +625,19 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(plimsoll_cgroup_init, struct cgroup *cgrp,
 			     struct scx_cgroup_init_args *args)
 {
 	record_begins(cgrp, args->weight);
-	limit_follows(cgrp, args->bw_period_us, args->bw_quota_us, args->bw_burst_us, true);
+	cpu_max_changes(cgrp, args->bw_period_us, args->bw_quota_us, args->bw_burst_us);
 	return 0;
 }
 
 void BPF_STRUCT_OPS(plimsoll_cgroup_set_bandwidth, struct cgroup *cgrp, u64 period_us, u64 quota_us,
 		    u64 burst_us)
 {
-	limit_follows(cgrp, period_us, quota_us, burst_us, false);
+	cpu_max_changes(cgrp, period_us, quota_us, burst_us);
 }
 
 void BPF_STRUCT_OPS(plimsoll_cgroup_exit, struct cgroup *cgrp)
 {
-	limit_ends_of(cgrp);
+	cpu_max_ends(cgrp);
 	record_ends(cgrp);
 }
 
@@ -760,6 +760,7 @@ static void timers_init(void)
 		bpf_timer_set_callback(&value->timer, slice_timer);
 	}
 	machine_timer_init(HEADROOM_TIMER, headroom_update);
+	machine_timer_init(LIMITS_TIMER, limits_timer);
 	machine_timer_init(PASS_TIMER, pass_timer);
 	machine_timer_init(URGENT_TIMER, urgent_timer);
 	value = machine_timer_init(HOUSEKEEPING_TIMER, housekeeping_timer);

@@ -23,7 +23,10 @@ const volatile u32 cpu_llc[PLIMSOLL_CPUS_MAX];
 
 /* Atomic: tasks look up their group again. Written when a group or a cpu.max changes. */
 u32 groups_changed = 1;
-/* One more than the highest slot that has been used; those of groups count always. Atomic. */
+/*
+ * One more than the highest slot that has been used; those of groups count always. Written by
+ * the timer of limits.
+ */
 u32 nr_slots_used = PLIMSOLL_GROUPS_MAX;
 /*
  * The group whose bandwidth is traced, and until when. Written by plimsoll_set_trace, for the
@@ -60,7 +63,7 @@ struct shard shards[PLIMSOLL_LLCS_MAX];
  */
 u32 lower_seen;
 u32 lower_exists;
-/* Groups with a limit or a soft cap. Written by plimsoll_apply, under user space's lock. */
+/* Slots with a limit or a soft cap. Atomic: written by plimsoll_apply and the timer of limits. */
 s32 nr_limited;
 /* Atomic: CPUs that hold a token for batch work, and how many may. */
 s32 nr_tokens;
@@ -187,6 +190,7 @@ struct {
 enum machine_timer_key {
 	HEADROOM_TIMER,
 	HOUSEKEEPING_TIMER,
+	LIMITS_TIMER, /* of cpu.max */
 	PASS_TIMER, /* of holders of locks */
 	URGENT_TIMER, /* the same */
 	MACHINE_TIMERS,
@@ -198,6 +202,13 @@ struct {
 	__type(key, u32);
 	__type(value, struct timer_value);
 } machine_timers SEC(".maps");
+
+static __always_inline int machine_timer_start(u32 key, u64 after_ns)
+{
+	struct timer_value *value = bpf_map_lookup_elem(&machine_timers, &key);
+
+	return value ? bpf_timer_start(&value->timer, after_ns, 0) : -ENOENT;
+}
 
 /* Set in the number of a futex: not in the address of a lock. */
 #define LOCK_IS_FUTEX 1ULL

@@ -46,7 +46,8 @@ struct cgroup_record {
 	u32 group_weight; /* that of its group, before cpu.weight; 0: it names none */
 	u32 is_batch; /* the cgroup of a batch group, whose class comes before cpu.idle */
 	u32 group_slot; /* of its group; 0: none */
-	u32 limit_slot; /* of its cpu.max; 0: none. Atomic */
+	u32 limit_slot; /* of its cpu.max; 0: none. Written by the timer of limits */
+	u32 limit_is_due; /* its cpu.max was written. Atomic */
 	u32 in_background; /* cpu.idle at any level; written with the shares */
 	u64 known_at_ns; /* when shares were refreshed */
 	u64 cgroup_id;
@@ -570,6 +571,8 @@ static __always_inline void record_ends(struct cgroup *cgrp)
 	if (!record)
 		return;
 	bpf_map_delete_elem(&record_of_cgroup, &id);
+	/* Its limit has ended, whoever still looks at the record. */
+	WRITE_ONCE(record->cgroup_id, 0);
 	/* Tasks that are dying there count no more, in it or around it. */
 	record->generation++;
 	around = record_at(record->parent);

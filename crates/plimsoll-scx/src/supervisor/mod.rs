@@ -327,6 +327,7 @@ fn configure(skel: &mut OpenBpfSkel<'static>, cpus: &CpuMap, room: Room) -> libb
     maps.groups.set_max_entries(room.slots)?;
     maps.group_timers.set_max_entries(room.slots)?;
     maps.group_cpus.set_max_entries(room.slots * nr_cpu_ids)?;
+    maps.cpu_max.set_max_entries(room.limits())?;
     maps.records.set_max_entries(room.records)?;
     maps.record_of_cgroup.set_max_entries(room.records)?;
     maps.cgroup_clocks
