@@ -16,7 +16,7 @@ mod wanted;
 pub use crate::control::headroom::HeadroomControl;
 pub use busy::BusyMeter;
 pub use enforcer::CgroupEnforcer;
-pub use group::common::{cannot_yield, yields};
+pub use group::context::{cannot_yield, yields};
 pub use group::foreign::check::check_one_cgroup;
 pub use place::check_place;
 pub use probe::try_group;

@@ -8,7 +8,6 @@ use plimsoll_cgroupfs::{CpuGroup, Version};
 
 use super::CgroupEnforcer;
 use crate::cgroup::change::{Change, folder_of};
-use crate::cgroup::group::common::Common;
 use crate::cgroup::group::foreign::check::check_one_cgroup;
 use crate::cgroup::group::foreign::put_back;
 use crate::cgroup::group::layout::Layout;
@@ -41,7 +40,7 @@ impl CgroupEnforcer {
             if done.is_err()
                 && let Some(present) = self.groups.get(&*policy.name)
             {
-                present.common.follow_headroom(&self.context.headroom);
+                present.follow_headroom(&self.context.headroom);
             }
             done
         };
@@ -175,14 +174,11 @@ impl CgroupEnforcer {
         change.note_success(&mut self.context.journal);
         let (name, knobs) = (&*policy.name, &policy.knobs);
         let layout = Layout::of_foreign(cgroup, knobs, self.yields(policy));
-        let mut common = Common::new(name, knobs.clone(), policy.is_scheduled, layout);
+        let (origin, is_scheduled) = (Origin::Foreign, policy.is_scheduled);
+        let mut group = Group::new(name, origin, knobs.clone(), is_scheduled, layout);
         if let Some(present) = self.groups.remove(name) {
-            common.loops = present.common.loops;
+            group.loops = present.loops;
         }
-        let mut group = Group {
-            common,
-            origin: Origin::Foreign,
-        };
         let started = group.start_loops(&self.context);
         match &started {
             Err(_) if is_new => group.undo(&mut self.context, &mut UndoReport::default()),

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_cgroupfs::{name, os};
 
-use super::{CgroupEnforcer, of_own};
+use super::CgroupEnforcer;
 use crate::cgroup::group::Group;
 use crate::cgroup::group::foreign::put_back;
-use crate::cgroup::group::own::{self, Own};
+use crate::cgroup::group::own;
 use crate::error::{EngineError, Result};
 use crate::group_policy::GroupPolicy;
 use crate::journal::{self, Entry, Header, Journal, KeptJournal};
@@ -51,12 +51,12 @@ impl CgroupEnforcer {
             return Ok(false);
         };
         let hierarchy = &self.context.hierarchy;
-        if let Some((common, own)) = Own::adopt(hierarchy, name, left, policy.is_scheduled) {
-            let gone = left.gone(common.layout.generation);
+        if let Some(group) = Group::adopt(hierarchy, name, left, policy.is_scheduled) {
+            let gone = left.gone(group.layout.generation);
             if !gone.is_empty() {
                 own::note_gone(name, &gone, &mut self.context);
             }
-            self.insert(of_own(common, own));
+            self.insert(group);
             return Ok(true);
         }
         let mut report = UndoReport::default();
@@ -116,7 +116,7 @@ impl CgroupEnforcer {
             let mut own = self.groups.values().filter(|group| !group.is_foreign());
             let own_restores = &self.context.journal.restores().own;
             let around = own.find(of_group);
-            match around.and_then(|group| own_restores.get(&*group.common.name)) {
+            match around.and_then(|group| own_restores.get(&*group.name)) {
                 Some(own) => undo::move_back(&own.evacuate_to, pid)?,
                 None => break,
             }

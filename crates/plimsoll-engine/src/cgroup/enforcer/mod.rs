@@ -11,9 +11,9 @@ use std::time::Instant;
 use plimsoll_cgroupfs::{CpuGroup, Hierarchy};
 
 use super::change::folder_of;
-use super::group::common::{Common, Context, OnMade};
-use super::group::own::{self, Own};
-use super::group::{Group, Origin};
+use super::group::Group;
+use super::group::context::{Context, OnMade};
+use super::group::own;
 use crate::action::Action;
 use crate::bandwidth_slice;
 use crate::control::headroom::HeadroomControl;
@@ -109,7 +109,7 @@ impl CgroupEnforcer {
     ) -> Result<T> {
         let group = self.groups.get_mut(name).ok_or_else(|| no_group(name))?;
         let done = act(group, &mut self.context);
-        let (name, has_loop) = (group.common.name.clone(), group.has_loop());
+        let (name, has_loop) = (group.name.clone(), group.has_loop());
         self.note_loop(name, has_loop);
         done
     }
@@ -123,7 +123,7 @@ impl CgroupEnforcer {
     }
 
     fn insert(&mut self, group: Group) {
-        let name = group.common.name.clone();
+        let name = group.name.clone();
         self.note_loop(name.clone(), group.has_loop());
         self.groups.insert(name, group);
     }
@@ -207,7 +207,7 @@ impl CgroupEnforcer {
 
     fn change(&mut self, policy: &GroupPolicy, on_made: OnMade<'_>) -> Result<()> {
         self.act(&policy.name, |group, context| {
-            group.common.is_scheduled = policy.is_scheduled;
+            group.is_scheduled = policy.is_scheduled;
             group.change(&policy.knobs, context, on_made)
         })
     }
@@ -221,8 +221,7 @@ impl CgroupEnforcer {
     }
 
     fn create(&mut self, policy: &GroupPolicy, first: TaskId, on_made: OnMade<'_>) -> Result<()> {
-        let (common, own) = Own::create(policy, first, &mut self.context, on_made)?;
-        let mut group = of_own(common, own);
+        let mut group = Group::create(policy, first, &mut self.context, on_made)?;
         match group.start_loops(&self.context) {
             Ok(()) => {
                 self.insert(group);
@@ -312,7 +311,7 @@ impl CgroupEnforcer {
 
     fn task_rates(&mut self, name: &str) -> Result<Option<TaskRates>> {
         let group = self.groups.get(name).ok_or_else(|| no_group(name))?;
-        let knobs = group.knobs();
+        let knobs = &group.knobs;
         if !knobs.has_cap() {
             return Ok(None);
         }
@@ -392,7 +391,7 @@ impl CgroupEnforcer {
         self.context.headroom.clear();
         self.with_loops.clear();
         let foreign = self.groups.values().filter(|group| group.is_foreign());
-        let names = foreign.map(|group| String::from(&*group.common.name));
+        let names = foreign.map(|group| String::from(&*group.name));
         report.undone.extend(names);
         report.undone.extend(self.left().map(|(_, name)| name));
         self.groups.clear();
@@ -426,12 +425,5 @@ impl CgroupEnforcer {
             let _ = undo::undo_groups(journal, &mut UndoReport::default());
         }
         self.machine = MachinePolicy::default();
-    }
-}
-
-fn of_own(common: Common, own: Own) -> Group {
-    Group {
-        common,
-        origin: Origin::Own(own),
     }
 }

@@ -3,8 +3,9 @@
 //! One type for cgroups that Plimsoll made and for cgroups of others. The origin decides who
 //! creates and removes the cgroups, and which values undo writes.
 
-pub(super) mod common;
+pub(super) mod context;
 pub(super) mod foreign;
+mod headroom;
 pub(super) mod layout;
 mod loops;
 pub(super) mod own;
@@ -12,9 +13,10 @@ pub(super) mod own;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use common::{Common, Context, OnMade};
-use layout::Layer;
-use own::{Carried, Own};
+use context::{Context, OnMade};
+use layout::{Layer, Layout};
+use loops::Loops;
+use own::Carried;
 use plimsoll_cgroupfs::{CpuGroup, CpuStat, WEIGHT_DEFAULT};
 
 use super::place;
@@ -22,41 +24,81 @@ use crate::cgroup::change::folder_of;
 use crate::error::{EngineError, Result};
 use crate::knobs::Knobs;
 use crate::sample::Sample;
+use crate::tasks::{self, TaskId};
 use crate::undo::UndoReport;
 
-#[derive(Debug)]
-pub(super) struct Group {
-    pub common: Common,
-    pub origin: Origin,
-}
-
-/// Origin of the cgroups of a group: own or foreign.
-#[derive(Debug)]
+/// Origin of the cgroups of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// Plimsoll, which removes the cgroups in the end.
-    Own(Own),
+    /// Plimsoll, which removes the cgroups in the end. The journal has the places and nice levels of
+    /// its processes before.
+    Own,
     /// Another process: undo writes the values that the cgroups had.
     Foreign,
 }
 
+/// Number of external changes beyond which the oldest are forgotten.
+const EXTERNAL_CHANGES_MAX: usize = 32;
+
+#[derive(Debug)]
+pub(super) struct Group {
+    pub name: Box<str>,
+    pub origin: Origin,
+    /// Knobs in force.
+    pub knobs: Knobs,
+    /// Whether the BPF scheduler enforces the knobs that no file of the kernel holds.
+    pub is_scheduled: bool,
+    pub layout: Layout,
+    pub loops: Loops,
+    /// Writes of other processes to files of the group, a line each.
+    external_changes: Vec<String>,
+    /// Differences that were found last between the files and the knobs, a line each.
+    differences: Vec<String>,
+    /// Layouts that were replaced, and still have processes. A foreign group has none.
+    behind: Vec<Layout>,
+    carried: Carried,
+    /// Limit that the outermost cgroup has counted for; `None`: none so far.
+    counted: Option<Layer>,
+    /// Whether a change has ended before the tasks had the level of the knobs.
+    are_levels_due: bool,
+}
+
 impl Group {
+    pub fn new(
+        name: &str,
+        origin: Origin,
+        knobs: Knobs,
+        is_scheduled: bool,
+        layout: Layout,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            origin,
+            knobs,
+            is_scheduled,
+            layout,
+            loops: Loops::default(),
+            external_changes: Vec::new(),
+            differences: Vec::new(),
+            behind: Vec::new(),
+            carried: Carried::default(),
+            counted: None,
+            are_levels_due: false,
+        }
+    }
+
     pub fn is_foreign(&self) -> bool {
-        matches!(self.origin, Origin::Foreign)
+        self.origin == Origin::Foreign
     }
 
     /// Returns the outermost cgroup.
     pub fn cgroup(&self) -> &CpuGroup {
-        &self.common.layout.top
-    }
-
-    /// Returns the knobs in force.
-    pub fn knobs(&self) -> &Knobs {
-        &self.common.knobs
+        &self.layout.top
     }
 
     /// Returns the path that a user sees in `/proc/PID/cgroup`.
     pub fn shown_path(&self) -> PathBuf {
-        self.common.layout.shown_path()
+        self.layout.shown_path()
     }
 
     /// Returns the number of processes, without those that have ended: a dying one keeps a cgroup
@@ -67,11 +109,9 @@ impl Group {
 
     /// Returns whether the group has processes, also those that a change has not moved yet.
     pub fn is_populated(&self) -> Result<bool> {
-        let is_behind = match &self.origin {
-            Origin::Own(own) => own.has_behind(),
-            Origin::Foreign => false,
-        };
-        Ok(is_behind || self.nr_processes()? > 0)
+        let mut behind = self.behind.iter();
+        let has_some = |old: &Layout| old.top.all_processes().is_ok_and(|pids| !pids.is_empty());
+        Ok(behind.any(has_some) || self.nr_processes()? > 0)
     }
 
     /// Replaces the knobs of an own group.
@@ -84,29 +124,28 @@ impl Group {
         context: &mut Context,
         on_made: OnMade<'_>,
     ) -> Result<()> {
-        let (common, own) = self.own()?;
-        if let Err(error) = own.change(common, knobs, context, on_made) {
-            common.follow_headroom(&context.headroom);
+        self.check_own()?;
+        if let Err(error) = self.set_knobs(knobs, context, on_made) {
+            self.follow_headroom(&context.headroom);
             return Err(error);
         }
-        common.external_changes.clear();
-        common.differences.clear();
+        self.external_changes.clear();
+        self.differences.clear();
         self.start_loops(context)
     }
 
     /// Starts the loops that the knobs need.
     pub fn start_loops(&mut self, context: &Context) -> Result<()> {
-        let Self { common, origin } = self;
-        common.follow_headroom(&context.headroom);
-        let weight = match (common.knobs.weight, origin) {
+        self.follow_headroom(&context.headroom);
+        let weight = match (self.knobs.weight, self.origin) {
             (Some(weight), _) => weight.weight,
             // Only a soft cap's loop needs the weight.
-            (None, Origin::Foreign) if common.layout.is_background() => {
-                foreign::weight_at_first(&common.layout.top, context)?
+            (None, Origin::Foreign) if self.layout.is_background() => {
+                foreign::weight_at_first(&self.layout.top, context)?
             }
             (None, _) => WEIGHT_DEFAULT,
         };
-        common.loops.start(&common.layout, &common.knobs, weight)
+        self.loops.start(&self.layout, &self.knobs, weight)
     }
 
     /// Moves a running process into an own group.
@@ -114,16 +153,18 @@ impl Group {
     /// # Errors
     /// When the kernel refuses, or the group's cgroup is foreign: processes get there by their maker.
     pub fn take_in(&mut self, pid: i32, context: &mut Context) -> Result<()> {
-        let (common, own) = self.own()?;
-        own.take_in(common, pid, context)
+        self.check_own()?;
+        let done = self.move_in(TaskId::find(pid)?, context);
+        // The process may be there without its level.
+        self.are_levels_due |= done.is_err();
+        done
     }
 
-    fn own(&mut self) -> Result<(&mut Common, &mut Own)> {
-        let Self { common, origin } = self;
-        match origin {
-            Origin::Own(own) => Ok((common, own)),
+    fn check_own(&self) -> Result<()> {
+        match self.origin {
+            Origin::Own => Ok(()),
             Origin::Foreign => Err(EngineError::NoTarget {
-                target: common.name.as_ref().into(),
+                target: self.name.as_ref().into(),
                 what: "group of Plimsoll's own",
             }),
         }
@@ -135,19 +176,19 @@ impl Group {
     /// # Errors
     /// When a foreign cgroup is gone.
     pub fn audit(&mut self, context: &Context) -> Result<Vec<String>> {
-        let mut found = match &self.origin {
-            Origin::Own(_) => own::audit(&self.common)?,
-            Origin::Foreign => foreign::audit(&self.common, context)?,
+        let mut found = match self.origin {
+            Origin::Own => self.audit_own()?,
+            Origin::Foreign => self.audit_foreign(context)?,
         };
-        let before = std::mem::replace(&mut self.common.differences, found.clone());
+        let before = std::mem::replace(&mut self.differences, found.clone());
         found.retain(|change| !before.contains(change));
-        self.common.note_external(&found);
+        self.note_external(&found);
         Ok(found)
     }
 
     /// Returns whether [`Self::tick`] has anything to do.
     pub fn has_loop(&self) -> bool {
-        !self.common.loops.is_empty()
+        !self.loops.is_empty()
     }
 
     /// Runs the loops that are due. Returns when to call again; `None`: no loop is left.
@@ -155,10 +196,10 @@ impl Group {
     /// # Errors
     /// When the group can no longer be controlled; it stays limited.
     pub fn tick(&mut self, now: Instant) -> Result<Option<Instant>> {
-        match self.common.loops.tick(now) {
+        match self.loops.tick(now) {
             // Its maker has removed it: there is nothing left to limit.
             Err(error) if self.is_foreign() && error.is_gone() => {
-                self.common.loops.stop();
+                self.loops.stop();
                 Ok(None)
             }
             other => other,
@@ -167,13 +208,13 @@ impl Group {
 
     /// Reads the group's usage and the state of its limits.
     pub fn sample(&self, context: &Context) -> Result<Sample> {
-        let Common {
+        let Self {
             layout,
             loops,
             external_changes,
+            carried,
             ..
-        } = &self.common;
-        let carried = self.carried();
+        } = self;
         let stat = |layer, before: &CpuStat| {
             let stat = layout.layer(layer).map(CpuGroup::stat).transpose();
             stat.map(|stat| stat.map(|stat| stat.plus(before)))
@@ -182,7 +223,7 @@ impl Group {
         // Each file that is not read counts where a thousand groups are shown.
         let (real_time, unusable) = match processes {
             0 => (0, place::unusable(self.cgroup())),
-            _ => (common::nr_real_time(layout), None),
+            _ => (nr_real_time(layout), None),
         };
         Ok(Sample {
             usage_usec: self.usage_usec()?,
@@ -203,32 +244,36 @@ impl Group {
 
     /// Returns whether a task is in the background, because it or the group is over a soft cap.
     pub fn is_background(&self, tid: i32) -> bool {
-        self.common.loops.is_background(tid)
+        self.loops.is_background(tid)
     }
 
     /// Returns the CPU time used, also in the cgroups before a rebuild.
     pub fn usage_usec(&self) -> Result<u64> {
-        Ok(self.cgroup().usage_usec()? + self.carried().usage_ns / 1000)
+        Ok(self.cgroup().usage_usec()? + self.carried.usage_ns / 1000)
     }
 
-    /// Counters of the cgroups that the group had before it was rebuilt.
-    fn carried(&self) -> Carried {
-        match &self.origin {
-            Origin::Own(own) => own.carried,
-            Origin::Foreign => Carried::default(),
-        }
+    /// Keeps the newest external changes.
+    pub fn note_external(&mut self, changes: &[String]) {
+        self.external_changes.extend_from_slice(changes);
+        let surplus = self.external_changes.len();
+        let surplus = surplus.saturating_sub(EXTERNAL_CHANGES_MAX);
+        self.external_changes.drain(..surplus);
     }
 
     pub fn undo(mut self, context: &mut Context, report: &mut UndoReport) {
         // First, because the controller must not write a quota that is put back.
-        context.headroom.remove(&self.common.name);
-        self.common.loops.stop();
+        context.headroom.remove(&self.name);
+        self.loops.stop();
         match self.origin {
-            Origin::Own(_) => own::undo(&self.common.name, context, report),
+            Origin::Own => own::undo(&self.name, context, report),
             Origin::Foreign => {
-                let folder = folder_of(&self.common.layout.top);
+                let folder = folder_of(&self.layout.top);
                 foreign::put_back(&[folder], context, report);
             }
         }
     }
+}
+
+fn nr_real_time(layout: &Layout) -> u64 {
+    tasks::nr_real_time(&layout.top.all_threads().unwrap_or_default())
 }

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_cgroupfs::{CpuGroup, WEIGHT_DEFAULT};
 
-use super::common::{Common, Context};
+use super::Group;
+use super::context::Context;
 use super::layout::Layer;
 use crate::cgroup::audit::external_changes;
 use crate::cgroup::change::{Change, folder_of};
@@ -33,17 +34,19 @@ pub(super) fn weight_at_first(group: &CpuGroup, context: &Context) -> Result<u32
     }
 }
 
-/// Lists the external changes of the group's files.
-///
-/// # Errors
-/// When the cgroup is gone.
-pub(super) fn audit(common: &Common, context: &Context) -> Result<Vec<String>> {
-    let group = &common.layout.top;
-    group.check_exists()?;
-    let yields = common.layout.layer(Layer::Headroom).is_some();
-    let wanted = Wanted::on_one_cgroup(&common.knobs, yields);
-    let known = context.journal.restores().held(&folder_of(group));
-    external_changes(group, Change::plan(group, known, &wanted))
+impl Group {
+    /// Lists the external changes of the files of a foreign cgroup.
+    ///
+    /// # Errors
+    /// When the cgroup is gone.
+    pub(super) fn audit_foreign(&self, context: &Context) -> Result<Vec<String>> {
+        let group = self.cgroup();
+        group.check_exists()?;
+        let yields = self.layout.layer(Layer::Headroom).is_some();
+        let wanted = Wanted::on_one_cgroup(&self.knobs, yields);
+        let known = context.journal.restores().held(&folder_of(group));
+        external_changes(group, Change::plan(group, known, &wanted))
+    }
 }
 
 /// Puts foreign cgroups back as they were before they were in a group for the first time. Files that

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use plimsoll_cgroupfs::{Hierarchy, os};
 
-use super::{Common, Layout, Own};
+use super::{Group, Layout, Origin};
 use crate::journal::OwnRestore;
 
-impl Own {
+impl Group {
     /// Continues a group of the journal as it is. Nothing is written to its cgroups. `None`: they
     /// are not there, so that the group cannot be continued, and has to be undone.
     pub fn adopt(
@@ -16,7 +16,7 @@ impl Own {
         name: &str,
         left: &OwnRestore,
         is_scheduled: bool,
-    ) -> Option<(Common, Self)> {
+    ) -> Option<Self> {
         let layout = whole_layout(hierarchy, name, left)?;
         // The next change sets the limits, and then moves the processes of the other layouts over:
         // the owner may have died before it had set the limits.
@@ -32,13 +32,12 @@ impl Own {
                 }
             })
             .collect();
-        let own = Self {
+        let knobs = left.knobs_of(layout.generation);
+        Some(Self {
             behind,
             are_levels_due: true,
-            ..Self::default()
-        };
-        let knobs = left.knobs_of(layout.generation);
-        Some((Common::new(name, knobs, is_scheduled, layout), own))
+            ..Self::new(name, Origin::Own, knobs, is_scheduled, layout)
+        })
     }
 }
 

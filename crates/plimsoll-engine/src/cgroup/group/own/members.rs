@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use plimsoll_cgroupfs::{CgroupError, CpuGroup, Hierarchy, name};
 
-use super::{Common, Context, Layout};
+use super::{Context, Group, Layout};
 use crate::cgroup::level::Level;
 use crate::error::{EngineError, Result};
 use crate::journal::{Entry, OwnRestore};
@@ -117,36 +117,102 @@ fn check_exists(process: TaskId) -> Result<()> {
     }
 }
 
-/// Moves a running process into a group, unless it is there.
-pub(super) fn take_in(common: &Common, process: TaskId, context: &mut Context) -> Result<()> {
-    let pid = process.tid;
-    let hierarchy = &context.hierarchy;
-    let from = hierarchy.folders_of(pid)?;
-    let own = common.layout.top.folders();
-    let mut pairs = from.iter().zip(&own);
-    if pairs.all(|(place, own)| place.starts_with(own)) {
-        return Ok(());
+impl Group {
+    /// Moves a running process into a group, unless it is there.
+    pub(in crate::cgroup) fn move_in(&self, process: TaskId, context: &mut Context) -> Result<()> {
+        let pid = process.tid;
+        let hierarchy = &context.hierarchy;
+        let from = hierarchy.folders_of(pid)?;
+        let own = self.layout.top.folders();
+        let mut pairs = from.iter().zip(&own);
+        if pairs.all(|(place, own)| place.starts_with(own)) {
+            return Ok(());
+        }
+        check_together(hierarchy, pid, &from)?;
+        check_thawed(hierarchy, pid)?;
+        let levels = levels_of(pid, context)?;
+        let home = home_of(pid, context)?;
+        context.journal.record(&[Entry::Move {
+            group: self.name.as_ref().into(),
+            process,
+            // Another group of our own may be gone then.
+            from: home.unwrap_or(from),
+        }])?;
+        // The journal takes time.
+        check_exists(process)?;
+        let added = self.layout.leaf.add_process(pid);
+        added.map_err(|error| real_time_refused(error, pid))?;
+        let nice = self.knobs.nice;
+        let due = levels
+            .iter()
+            .filter(|level| nice.is_some() || level.before != level.now);
+        let new = due.map(|level| (level, nice.map_or(level.before, |nice| nice.nice)));
+        self.give_levels(new, context)
     }
-    check_together(hierarchy, pid, &from)?;
-    check_thawed(hierarchy, pid)?;
-    let levels = levels_of(pid, context)?;
-    let home = home_of(pid, context)?;
-    context.journal.record(&[Entry::Move {
-        group: common.name.as_ref().into(),
-        process,
-        // Another group of our own may be gone then.
-        from: home.unwrap_or(from),
-    }])?;
-    // The journal takes time.
-    check_exists(process)?;
-    let added = common.layout.leaf.add_process(pid);
-    added.map_err(|error| real_time_refused(error, pid))?;
-    let nice = common.knobs.nice;
-    let due = levels
-        .iter()
-        .filter(|level| nice.is_some() || level.before != level.now);
-    let new = due.map(|level| (level, nice.map_or(level.before, |nice| nice.nice)));
-    renice(&common.layout, new, context)
+
+    /// Gives tasks of the group levels, but for those that the group has given.
+    fn give_levels<'a>(
+        &self,
+        levels: impl Iterator<Item = (&'a Level, i32)>,
+        context: &mut Context,
+    ) -> Result<()> {
+        let processes = processes_of(&self.layout);
+        let restores = context.journal.restores();
+        let due: Vec<_> = levels
+            .filter(|(level, new)| !level.is_given(*new, &processes, restores))
+            .collect();
+        let entries = due
+            .iter()
+            .flat_map(|(level, new)| level.entries(*new, &processes));
+        let entries: Vec<Entry> = entries.collect();
+        context.journal.record(&entries)?;
+        due.into_iter()
+            .try_for_each(|(level, new)| tasks::set_nice(level.task.tid, new))
+    }
+
+    /// Records that tasks in a layout's cgroups have the level of the knobs.
+    pub(super) fn record_nice(&self, layout: &Layout, context: &mut Context) -> Result<()> {
+        let own = context.journal.restores().own.get(&*self.name);
+        let (Some(own), Some(nice)) = (own, self.knobs.nice) else {
+            return Ok(());
+        };
+        let entry = Entry::ReniceGroup {
+            processes: processes_of(layout),
+            old: own.nice,
+            new: nice.nice,
+        };
+        context.journal.record(&[entry])
+    }
+
+    /// Gives all tasks of the group the level of the knobs.
+    pub(super) fn renice_all(&self, context: &mut Context) -> Result<()> {
+        let Some(new) = self.knobs.nice else {
+            return self.reset_nice(context);
+        };
+        let layout = &self.layout;
+        let levels = read_levels(layout.top.all_threads()?, &layout.top.cpu_file(""), context)?;
+        self.record_nice(layout, context)?;
+        let levels = levels.iter().map(|level| (level, new.nice));
+        self.give_levels(levels, context)
+    }
+
+    /// Gives every task of the group the level that it would have without us. A level that somebody
+    /// else has set stays, as it does at the end.
+    fn reset_nice(&self, context: &mut Context) -> Result<()> {
+        let restores = context.journal.restores();
+        let own = restores.own.get(&*self.name).into_iter();
+        let all = own.flat_map(OwnRestore::processes);
+        let paths: Vec<PathBuf> = all.filter(|it| restores.groups.contains_key(it)).collect();
+        if paths.is_empty() {
+            return Ok(());
+        }
+        let all: Vec<_> = paths.iter().map(PathBuf::as_path).collect();
+        undo::restore_levels(restores, &all, &mut UndoReport::default())?;
+        // Not the cgroups themselves, which stay.
+        let gone = paths.iter().map(|path| Entry::gone(path));
+        context.journal.note(gone);
+        Ok(())
+    }
 }
 
 /// Checks that the threads of a process are in one place: a move, and its undo, would put them into
@@ -187,68 +253,4 @@ fn real_time_refused(error: CgroupError, pid: i32) -> EngineError {
 
 fn processes_of(layout: &Layout) -> PathBuf {
     layout.top.cpu_file("cgroup.procs")
-}
-
-/// Gives tasks of the group levels, but for those that the group has given.
-fn renice<'a>(
-    layout: &Layout,
-    levels: impl Iterator<Item = (&'a Level, i32)>,
-    context: &mut Context,
-) -> Result<()> {
-    let processes = processes_of(layout);
-    let restores = context.journal.restores();
-    let due: Vec<_> = levels
-        .filter(|(level, new)| !level.is_given(*new, &processes, restores))
-        .collect();
-    let entries = due
-        .iter()
-        .flat_map(|(level, new)| level.entries(*new, &processes));
-    let entries: Vec<Entry> = entries.collect();
-    context.journal.record(&entries)?;
-    due.into_iter()
-        .try_for_each(|(level, new)| tasks::set_nice(level.task.tid, new))
-}
-
-/// Records that tasks in a layout's cgroups have the level of the knobs.
-pub(super) fn record_nice(common: &Common, layout: &Layout, context: &mut Context) -> Result<()> {
-    let own = context.journal.restores().own.get(&*common.name);
-    let (Some(own), Some(nice)) = (own, common.knobs.nice) else {
-        return Ok(());
-    };
-    let entry = Entry::ReniceGroup {
-        processes: processes_of(layout),
-        old: own.nice,
-        new: nice.nice,
-    };
-    context.journal.record(&[entry])
-}
-
-/// Gives all tasks of the group the level of the knobs.
-pub(super) fn renice_all(common: &Common, context: &mut Context) -> Result<()> {
-    let Some(new) = common.knobs.nice else {
-        return reset_nice(common, context);
-    };
-    let layout = &common.layout;
-    let levels = read_levels(layout.top.all_threads()?, &layout.top.cpu_file(""), context)?;
-    record_nice(common, layout, context)?;
-    let levels = levels.iter().map(|level| (level, new.nice));
-    renice(layout, levels, context)
-}
-
-/// Gives every task of the group the level that it would have without us. A level that somebody
-/// else has set stays, as it does at the end.
-fn reset_nice(common: &Common, context: &mut Context) -> Result<()> {
-    let restores = context.journal.restores();
-    let own = restores.own.get(&*common.name).into_iter();
-    let all = own.flat_map(OwnRestore::processes);
-    let paths: Vec<PathBuf> = all.filter(|it| restores.groups.contains_key(it)).collect();
-    if paths.is_empty() {
-        return Ok(());
-    }
-    let all: Vec<_> = paths.iter().map(PathBuf::as_path).collect();
-    undo::restore_levels(restores, &all, &mut UndoReport::default())?;
-    // Not the cgroups themselves, which stay.
-    let gone = paths.iter().map(|path| Entry::gone(path));
-    context.journal.note(gone);
-    Ok(())
 }

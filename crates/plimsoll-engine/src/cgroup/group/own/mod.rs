@@ -11,8 +11,9 @@ use std::time::Duration;
 use plimsoll_cgroupfs::{CpuGroup, CpuStat, Version, name, os};
 
 use self::members::Before;
-use super::common::{Common, Context, OnMade};
+use super::context::{Context, OnMade};
 use super::layout::{Layer, Layout, layer_max};
+use super::{Group, Origin};
 use crate::cgroup::audit::external_changes;
 use crate::cgroup::bandwidth::least_max;
 use crate::cgroup::change::Change;
@@ -55,20 +56,7 @@ impl Carried {
     }
 }
 
-/// State of a group that Plimsoll made, beside the `Common` one. The journal has the places and nice
-/// levels of its processes before.
-#[derive(Debug, Default)]
-pub(in crate::cgroup) struct Own {
-    /// Layouts that were replaced, and still have processes.
-    behind: Vec<Layout>,
-    pub carried: Carried,
-    /// Limit that the outermost cgroup has counted for; `None`: none so far.
-    counted: Option<Layer>,
-    /// Whether a change has ended before the tasks had the level of the knobs.
-    are_levels_due: bool,
-}
-
-impl Own {
+impl Group {
     /// Makes the cgroups of a group, applies its knobs, and moves its first process in. Loops are
     /// not started.
     ///
@@ -79,12 +67,18 @@ impl Own {
         first: TaskId,
         context: &mut Context,
         on_made: OnMade<'_>,
-    ) -> Result<(Common, Self)> {
+    ) -> Result<Self> {
         let hierarchy = &context.hierarchy;
         let yields = context.yields(&policy.knobs, policy.is_scheduled, false);
         let layout = Layout::new(hierarchy, &policy.name, 0, &policy.knobs, yields);
         let knobs = policy.knobs.clone();
-        let common = Common::new(&policy.name, knobs, policy.is_scheduled, layout);
+        let group = Self::new(
+            &policy.name,
+            Origin::Own,
+            knobs,
+            policy.is_scheduled,
+            layout,
+        );
         let before = Before::of(first, context)?;
         // Its descendants go back to the place of the process, not to that of the owner.
         let first_layout = LayoutRestore {
@@ -101,11 +95,10 @@ impl Own {
                 moved: BTreeMap::new(),
             }),
         }])?;
-        let own = Self::default();
-        let built = build(&common, &common.layout, context, on_made);
-        let built = built.and_then(|()| members::take_in(&common, first, context));
+        let built = group.build(&group.layout, context, on_made);
+        let built = built.and_then(|()| group.move_in(first, context));
         match built {
-            Ok(()) => Ok((common, own)),
+            Ok(()) => Ok(group),
             Err(error) => {
                 before.put_back_into_group();
                 undo(&policy.name, context, &mut UndoReport::default());
@@ -115,66 +108,57 @@ impl Own {
         }
     }
 
-    /// Moves a running process into the group, unless it is there.
-    pub fn take_in(&mut self, common: &Common, pid: i32, context: &mut Context) -> Result<()> {
-        let done = members::take_in(common, TaskId::find(pid)?, context);
-        // The process may be there without its level.
-        self.are_levels_due |= done.is_err();
-        done
-    }
-
     /// Replaces the knobs. Loops are not started.
-    pub fn change(
+    pub(super) fn set_knobs(
         &mut self,
-        common: &mut Common,
         knobs: &Knobs,
         context: &mut Context,
         on_made: OnMade<'_>,
     ) -> Result<()> {
-        let yields = context.yields(knobs, common.is_scheduled, false);
+        let yields = context.yields(knobs, self.is_scheduled, false);
         let hierarchy = Arc::clone(&context.hierarchy);
-        let layout = |generation| Layout::new(&hierarchy, &common.name, generation, knobs, yields);
-        let own = context.journal.restores().own.get(&*common.name);
+        let layout = |generation| Layout::new(&hierarchy, &self.name, generation, knobs, yields);
+        let own = context.journal.restores().own.get(&*self.name);
         let generation = own.map_or(0, OwnRestore::next_generation);
-        let (in_place, anew) = (layout(common.layout.generation), layout(generation));
-        if !self.can_stay(common, knobs, &in_place) {
-            check_movable(common)?;
-            let old_knobs = std::mem::replace(&mut common.knobs, knobs.clone());
-            let rebuilt = self.rebuild(common, anew, context, on_made);
-            let changed = self.renice(&old_knobs, common, rebuilt, context);
+        let (in_place, anew) = (layout(self.layout.generation), layout(generation));
+        if !self.can_stay(knobs, &in_place) {
+            self.check_movable()?;
+            let old_knobs = std::mem::replace(&mut self.knobs, knobs.clone());
+            let rebuilt = self.rebuild(anew, context, on_made);
+            let changed = self.renice(&old_knobs, rebuilt, context);
             // Once its processes are in the new layout, the new knobs are in force.
-            if changed.is_err() && common.layout.generation != generation {
-                common.knobs = old_knobs;
+            if changed.is_err() && self.layout.generation != generation {
+                self.knobs = old_knobs;
             }
             return changed;
         }
-        let (present, headroom) = (common.layout.clone(), context.headroom.clone());
+        let (present, headroom) = (self.layout.clone(), context.headroom.clone());
         let is_new_limit = !in_place.layers.is_empty() && present.limits() != in_place.limits();
         if is_new_limit {
             // First, so that the next owner knows that the limit is ours. One that goes is ours until
             // it has gone.
-            let to_new = knobs_entry(common, present.generation, knobs, context);
+            let to_new = self.knobs_entry(present.generation, knobs, context);
             context.journal.record(to_new.as_slice())?;
         }
-        let old_knobs = std::mem::replace(&mut common.knobs, knobs.clone());
+        let old_knobs = std::mem::replace(&mut self.knobs, knobs.clone());
         let set = headroom.paused(|| set_values(&in_place.lifting(&present), knobs));
-        let set = set.and_then(|()| self.catch_up(common, context));
-        let changed = self.renice(&old_knobs, common, set, context);
+        let set = set.and_then(|()| self.catch_up(context));
+        let changed = self.renice(&old_knobs, set, context);
         if changed.is_err() {
             // As far as possible: the cause of the first error may still be there.
             let back = headroom.paused(|| set_values(&present.lifting(&in_place), &old_knobs));
             if is_new_limit && back.is_ok() {
-                let to_old = knobs_entry(common, present.generation, &old_knobs, context);
+                let to_old = self.knobs_entry(present.generation, &old_knobs, context);
                 context.journal.note(to_old);
             }
-            common.knobs = old_knobs;
+            self.knobs = old_knobs;
             return changed;
         }
-        common.layout = in_place;
+        self.layout = in_place;
         if !is_new_limit && old_knobs != *knobs {
             // For an owner that adopts the group. If it is missing, because the disk was full, that
             // finds a group whose values differ from its knobs, and sets them.
-            let to_new = knobs_entry(common, present.generation, knobs, context);
+            let to_new = self.knobs_entry(present.generation, knobs, context);
             context.journal.note(to_new);
         }
         Ok(())
@@ -182,13 +166,13 @@ impl Own {
 
     /// Returns whether the cgroups of a group can stay while its knobs change. On v1 the cgroups of
     /// single tasks refuse a limit below theirs, and counters of a limit are not those of another.
-    fn can_stay(&mut self, common: &Common, knobs: &Knobs, in_place: &Layout) -> bool {
-        let present = &common.layout;
+    fn can_stay(&mut self, knobs: &Knobs, in_place: &Layout) -> bool {
+        let present = &self.layout;
         let first = |layout: &Layout| layout.limits().first().copied();
         self.counted = first(present).or(self.counted);
         let is_counted_as = |new: Layer| self.counted.is_none_or(|counted| counted == new);
         present.same_cgroups(in_place)
-            && common.knobs.per_task == knobs.per_task
+            && self.knobs.per_task == knobs.per_task
             && (!knobs.per_task || present.limits() == in_place.limits())
             && first(in_place).is_none_or(is_counted_as)
     }
@@ -198,13 +182,12 @@ impl Own {
     fn renice(
         &mut self,
         old_knobs: &Knobs,
-        common: &Common,
         changed: Result<()>,
         context: &mut Context,
     ) -> Result<()> {
-        let is_new = self.are_levels_due || old_knobs.nice != common.knobs.nice;
+        let is_new = self.are_levels_due || old_knobs.nice != self.knobs.nice;
         let changed = match changed {
-            Ok(()) if is_new => members::renice_all(common, context),
+            Ok(()) if is_new => self.renice_all(context),
             changed => changed,
         };
         self.are_levels_due = changed.is_err();
@@ -212,35 +195,29 @@ impl Own {
     }
 
     /// Builds the group anew beside itself, moves its processes over, and removes the old cgroups.
-    fn rebuild(
-        &mut self,
-        common: &mut Common,
-        new: Layout,
-        context: &mut Context,
-        on_made: OnMade<'_>,
-    ) -> Result<()> {
+    fn rebuild(&mut self, new: Layout, context: &mut Context, on_made: OnMade<'_>) -> Result<()> {
         let (is_new, generation) = (!new.top.exists(), new.generation);
         // First, so that an owner that adopts a half-built group knows which knobs it has.
-        let entry = knobs_entry(common, generation, &common.knobs, context);
+        let entry = self.knobs_entry(generation, &self.knobs, context);
         context.journal.record(entry.as_slice())?;
-        if let Err(error) = build(common, &new, context, on_made) {
+        if let Err(error) = self.build(&new, context, on_made) {
             // A part of the new group would be in the way of the next attempt.
             for folder in new.top.folders().into_iter().filter(|_| is_new) {
                 let _ = undo::remove_group(&folder, None);
             }
             if is_new && !new.top.exists() {
-                note_gone(&common.name, &[generation], context);
+                note_gone(&self.name, &[generation], context);
             }
             return Err(error);
         }
-        let old = std::mem::replace(&mut common.layout, new);
+        let old = std::mem::replace(&mut self.layout, new);
         self.behind.push(old);
-        self.catch_up(common, context)
+        self.catch_up(context)
     }
 
     /// Moves the processes of replaced layouts into the present one, and removes these layouts. The
     /// next change continues after a failure.
-    fn catch_up(&mut self, common: &Common, context: &mut Context) -> Result<()> {
+    fn catch_up(&mut self, context: &mut Context) -> Result<()> {
         if self.behind.is_empty() {
             return Ok(());
         }
@@ -252,14 +229,14 @@ impl Own {
                     break;
                 }
                 for pid in processes {
-                    common.layout.leaf.add_process(pid)?;
+                    self.layout.leaf.add_process(pid)?;
                 }
             }
             let counts = Carried::of(&old);
             for folder in old.top.folders() {
                 undo::remove_group(&folder, None)?;
             }
-            note_gone(&common.name, &[old.generation], context);
+            note_gone(&self.name, &[old.generation], context);
             self.carried.add(&counts);
             self.behind.pop();
         }
@@ -267,65 +244,98 @@ impl Own {
         Ok(())
     }
 
-    /// Returns whether processes are left in layouts that were replaced.
-    pub fn has_behind(&self) -> bool {
-        let mut tops = self.behind.iter().map(|layout| &layout.top);
-        tops.any(|top| top.all_processes().is_ok_and(|pids| !pids.is_empty()))
+    /// Checks that the processes of a group can move to other cgroups without harm: they would thaw,
+    /// or leave cgroups that other programs have made inside, which would go with their limits.
+    fn check_movable(&self) -> Result<()> {
+        let (layout, called) = (&self.layout, || String::from(&*self.name));
+        if let Some(inner) = self.cgroup_of_others(&layout.top)? {
+            return Err(EngineError::InnerCgroup {
+                name: called(),
+                cgroup: name::shown(inner.path()),
+            });
+        }
+        match layout.leaf.frozen_by() {
+            Some(frozen) => Err(EngineError::GroupFrozen {
+                name: called(),
+                cgroup: name::shown(frozen.path()),
+            }),
+            None => Ok(()),
+        }
     }
-}
 
-/// Checks that the processes of a group can move to other cgroups without harm: they would thaw,
-/// or leave cgroups that other programs have made inside, which would go with their limits.
-fn check_movable(common: &Common) -> Result<()> {
-    let (layout, called) = (&common.layout, || String::from(&*common.name));
-    if let Some(inner) = cgroup_of_others(common, &layout.top)? {
-        return Err(EngineError::InnerCgroup {
-            name: called(),
-            cgroup: name::shown(inner.path()),
+    /// Finds a cgroup of other programs inside of one of the group's.
+    fn cgroup_of_others(&self, group: &CpuGroup) -> Result<Option<CpuGroup>> {
+        let layout = &self.layout;
+        let ours = layout.groups();
+        let children = match group.children() {
+            Err(error) if error.is_gone() => Vec::new(),
+            children => children?,
+        };
+        for child in children {
+            let is_layer = ours.iter().any(|our| our.path() == child.path());
+            let is_of_task = self.knobs.per_task
+                && group.path() == layout.leaf.path()
+                && per_task::is_leaf(child.path());
+            if !is_layer && !is_of_task {
+                return Ok(Some(child));
+            }
+            if let Some(found) = self.cgroup_of_others(&child)? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the entry about the knobs of a layout of the group.
+    fn knobs_entry(&self, generation: u32, knobs: &Knobs, context: &Context) -> Option<Entry> {
+        context.journal.restores().change_own(&self.name, |own| {
+            own.layouts.entry(generation).or_default().knobs = knobs.clone();
+        })
+    }
+
+    fn build(&self, layout: &Layout, context: &mut Context, on_made: OnMade<'_>) -> Result<()> {
+        // A cgroup without a journal is not Plimsoll's: undo would move its processes out.
+        if layout.top.exists() {
+            return Err(EngineError::NameTaken {
+                name: self.name.as_ref().into(),
+            });
+        }
+        make_parent(layout, context)?;
+        let entry = context.journal.restores().change_own(&self.name, |own| {
+            own.layouts.entry(layout.generation).or_default().folders = layout.top.folders();
         });
-    }
-    match layout.leaf.frozen_by() {
-        Some(frozen) => Err(EngineError::GroupFrozen {
-            name: called(),
-            cgroup: name::shown(frozen.path()),
-        }),
-        None => Ok(()),
-    }
-}
-
-/// Finds a cgroup of other programs inside of one of the group's.
-fn cgroup_of_others(common: &Common, group: &CpuGroup) -> Result<Option<CpuGroup>> {
-    let layout = &common.layout;
-    let ours = layout.groups();
-    let children = match group.children() {
-        Err(error) if error.is_gone() => Vec::new(),
-        children => children?,
-    };
-    for child in children {
-        let is_layer = ours.iter().any(|our| our.path() == child.path());
-        let is_of_task = common.knobs.per_task
-            && group.path() == layout.leaf.path()
-            && per_task::is_leaf(child.path());
-        if !is_layer && !is_of_task {
-            return Ok(Some(child));
+        context.journal.record(entry.as_slice())?;
+        self.record_nice(layout, context)?;
+        layout.top.create()?;
+        for pair in layout.groups().windows(2) {
+            // A cgroup without a knob on it need not cost the scheduler another level.
+            if layout.is_limit(&pair[1]) || self.knobs.per_task {
+                pair[0].enable_children()?;
+            }
+            pair[1].create()?;
         }
-        if let Some(found) = cgroup_of_others(common, &child)? {
-            return Ok(Some(found));
+        set_values(layout, &self.knobs)?;
+        if self.is_scheduled {
+            on_made(&self.name, &layout.top)?;
         }
+        Ok(())
     }
-    Ok(None)
-}
 
-/// Returns the entry about the knobs of a layout of the group.
-fn knobs_entry(
-    common: &Common,
-    generation: u32,
-    knobs: &Knobs,
-    context: &Context,
-) -> Option<Entry> {
-    context.journal.restores().change_own(&common.name, |own| {
-        own.layouts.entry(generation).or_default().knobs = knobs.clone();
-    })
+    /// Lists the differences between a group's files and its knobs, and its removal.
+    pub(super) fn audit_own(&self) -> Result<Vec<String>> {
+        let layout = &self.layout;
+        if !layout.top.exists() {
+            return Ok(vec![format!(
+                "{} was removed",
+                layout.shown_path().display()
+            )]);
+        }
+        let mut found = Vec::new();
+        for (group, wanted) in layout.wanted(&self.knobs) {
+            found.extend(external_changes(&group, Change::plan_own(&group, &wanted))?);
+        }
+        Ok(found)
+    }
 }
 
 /// Notes that layouts of a group are gone: its processes are in a later one.
@@ -335,39 +345,6 @@ pub(in crate::cgroup) fn note_gone(name: &str, gone: &[u32], context: &mut Conte
             .retain(|generation, _| !gone.contains(generation));
     });
     context.journal.note(entry);
-}
-
-fn build(
-    common: &Common,
-    layout: &Layout,
-    context: &mut Context,
-    on_made: OnMade<'_>,
-) -> Result<()> {
-    // A cgroup without a journal is not Plimsoll's: undo would move its processes out.
-    if layout.top.exists() {
-        return Err(EngineError::NameTaken {
-            name: common.name.as_ref().into(),
-        });
-    }
-    make_parent(layout, context)?;
-    let entry = context.journal.restores().change_own(&common.name, |own| {
-        own.layouts.entry(layout.generation).or_default().folders = layout.top.folders();
-    });
-    context.journal.record(entry.as_slice())?;
-    members::record_nice(common, layout, context)?;
-    layout.top.create()?;
-    for pair in layout.groups().windows(2) {
-        // A cgroup without a knob on it need not cost the scheduler another level.
-        if layout.is_limit(&pair[1]) || common.knobs.per_task {
-            pair[0].enable_children()?;
-        }
-        pair[1].create()?;
-    }
-    set_values(layout, &common.knobs)?;
-    if common.is_scheduled {
-        on_made(&common.name, &layout.top)?;
-    }
-    Ok(())
 }
 
 /// Undoes a group: its processes go where they were before, with the nice levels that they would
@@ -387,22 +364,6 @@ pub(in crate::cgroup) fn undo(name: &str, context: &mut Context, report: &mut Un
         context.journal.note([Entry::Own { name, own: None }]);
     }
     context.remove_parents();
-}
-
-/// Lists the differences between a group's files and its knobs, and its removal.
-pub(super) fn audit(common: &Common) -> Result<Vec<String>> {
-    let layout = &common.layout;
-    if !layout.top.exists() {
-        return Ok(vec![format!(
-            "{} was removed",
-            layout.shown_path().display()
-        )]);
-    }
-    let mut found = Vec::new();
-    for (group, wanted) in layout.wanted(&common.knobs) {
-        found.extend(external_changes(&group, Change::plan_own(&group, &wanted))?);
-    }
-    Ok(found)
 }
 
 /// Creates the parent that groups share, and enables the controller for its children and for those
