@@ -4,7 +4,7 @@ use comfy_table::{CellAlignment, Table};
 
 use super::outcome::{Outcome, PhaseResult, milliseconds, percent, times};
 use crate::error::Result;
-use crate::output::{borderless, print_line};
+use crate::output::{borderless, fitted, print_line};
 
 /// Placeholder for a figure that was not measured.
 pub const NONE: &str = "-";
@@ -138,23 +138,9 @@ fn text(outcome: &Outcome) -> String {
     parts.join("\n\n")
 }
 
-/// Wraps text to the width of the tables.
+/// Wraps text to the width of the tables, as the header of a table would be.
 fn wrapped(text: &str) -> String {
-    const WIDTH: usize = 100;
-    let mut lines = vec![String::new()];
-    for word in text.split_whitespace() {
-        let last = lines.len() - 1;
-        let length = lines[last].chars().count() + 1 + word.chars().count();
-        if lines[last].is_empty() {
-            lines[last].push_str(word);
-        } else if length <= WIDTH {
-            lines[last].push(' ');
-            lines[last].push_str(word);
-        } else {
-            lines.push(word.into());
-        }
-    }
-    lines.join("\n")
+    fitted(borderless([text]), Some(102))
 }
 
 pub fn print(outcome: &Outcome) -> Result<()> {
@@ -198,16 +184,5 @@ mod tests {
         let text = text(&outcome);
         assert!(!text.contains("BURSTS") && !text.contains("equal group\n"));
         assert_eq!(phase_row(&outcome.phases[0])[7], NONE);
-    }
-
-    #[test]
-    fn lines_are_wrapped_at_words() {
-        let wrapped = wrapped(&"word ".repeat(60));
-        assert!(wrapped.lines().count() == 3);
-        assert!(
-            wrapped
-                .lines()
-                .all(|line| line.len() <= 100 && !line.ends_with(' '))
-        );
     }
 }

@@ -9,15 +9,16 @@ mod statistics;
 mod table;
 
 pub use file::ResultFile;
-pub use group::{group_rows, origin};
+pub use group::{group_text, origin, task_rates};
 pub use json::print as print_json;
 pub use progress::Progress;
-pub use statistics::{cpu_time, run_statistics, statistics_rows, task_rows, task_table};
+pub use statistics::{cpu_time, run_statistics, statistics_rows};
 pub use table::print_while_read;
-pub use table::{borderless, print_bytes, print_line};
+pub use table::{borderless, facts, fitted, print_bytes, print_line};
 
 use std::io::Write as _;
 
+use comfy_table::Table;
 use plimsoll_cgroupfs::name::printable;
 use plimsoll_engine::knobs::units::show_percent;
 use plimsoll_engine::plan::{Fidelity, PlanItem};
@@ -41,7 +42,7 @@ pub fn tell(text: &str) {
 }
 
 /// Table of a plan; `values` is the header of the values.
-pub fn plan_table(plan: &[PlanItem], values: &str) -> String {
+pub fn plan_table(plan: &[PlanItem], values: &str) -> Table {
     let mut table = borderless(["KNOB", values, "ENFORCED BY", "LOSS"]);
     for item in plan {
         table.add_row([
@@ -51,7 +52,7 @@ pub fn plan_table(plan: &[PlanItem], values: &str) -> String {
             &loss(&item.fidelity),
         ]);
     }
-    table.to_string()
+    table
 }
 
 /// Prints a plan.
@@ -61,7 +62,7 @@ pub fn print_plan(plan: &[PlanItem], as_json: bool) -> Result<()> {
     }
     match plan {
         [] => print_line(NO_KNOBS),
-        plan => print_line(&plan_table(plan, "VALUE")),
+        plan => print_line(&plan_table(plan, "VALUE").to_string()),
     }
 }
 

@@ -8,7 +8,7 @@ use plimsoll_engine::sample::{
     BatchCounts, HeadroomSample, Sample, SchedulerSample, TaskRate, TaskRates,
 };
 
-use super::{borderless, json, percent};
+use super::{borderless, facts, fitted, json, percent};
 use crate::error::{CommandError, Result};
 
 /// Microseconds as seconds with three decimals.
@@ -163,34 +163,18 @@ fn place(task: &TaskRate) -> &'static str {
 }
 
 /// Usage rates of tasks, the fastest first, and the number of omitted ones.
-pub fn task_table(rates: &TaskRates) -> String {
+pub(super) fn task_table(rates: &TaskRates, width: Option<u16>) -> String {
     let mut table = borderless(["TASK", "COMMAND", "RATE", "TIER"]);
     for task in &rates.tasks {
         let rate = percent(task.rate_ppm);
         table.add_row([&task.tid.to_string(), &task.command, &rate, place(task)]);
     }
-    match left_out(rates) {
-        Some(line) => format!("{table}\n{line}"),
-        None => table.to_string(),
-    }
-}
-
-/// Usage rates of tasks as rows, name and value.
-pub fn task_rows(rates: &TaskRates) -> Vec<(&'static str, String)> {
-    let row = |task: &TaskRate| {
-        let (tid, rate) = (task.tid, percent(task.rate_ppm));
-        let tier = if task.background { ", background" } else { "" };
-        ("task", format!("{tid} {}: rate {rate}{tier}", task.command))
-    };
-    let tasks = rates.tasks.iter().map(row);
-    tasks
-        .chain(left_out(rates).map(|line| ("tasks", line)))
-        .collect()
-}
-
-fn left_out(rates: &TaskRates) -> Option<String> {
+    let mut text = fitted(table, width);
     let shown = rates.tasks.len() as u64;
-    (shown < rates.nr_tasks).then(|| format!("{shown} of {} tasks", rates.nr_tasks))
+    if shown < rates.nr_tasks {
+        text += &format!("\n{shown} of {} tasks", rates.nr_tasks);
+    }
+    text
 }
 
 /// Prints the statistics of a run on standard error, because standard output
@@ -199,9 +183,7 @@ pub fn run_statistics(sample: &Sample, as_json: bool) -> Result<()> {
     let text = if as_json {
         json::text("plimsoll.run/1", &BTreeMap::from([("statistics", sample)]))?
     } else {
-        let rows = statistics_rows(sample);
-        let line = |(name, value): &(&str, String)| format!("{name:<12}{value}");
-        rows.iter().map(line).collect::<Vec<_>>().join("\n")
+        facts(statistics_rows(sample)).trim_fmt()
     };
     writeln!(std::io::stderr().lock(), "{text}").map_err(CommandError::io("standard error"))
 }
@@ -225,13 +207,7 @@ mod tests {
             background,
         };
         let rates = TaskRates::new(vec![task(7, 125_000, false), task(8, 990_000, true)], 9);
-        let rows = [
-            ("task", "8 burn: rate 99%, background".to_owned()),
-            ("task", "7 burn: rate 12.5%".to_owned()),
-            ("tasks", "2 of 9 tasks".to_owned()),
-        ];
-        assert_eq!(task_rows(&rates), rows);
-        let table = task_table(&rates);
+        let table = task_table(&rates, None);
         let lines: Vec<Vec<&str>> = table
             .lines()
             .map(|l| l.split_whitespace().collect())
@@ -241,7 +217,7 @@ mod tests {
         assert_eq!(lines[2], ["7", "burn", "12.5%", "-"]);
         assert_eq!(lines[3].join(" "), "2 of 9 tasks");
         let all = TaskRates::new(vec![task(7, 0, false)], 1);
-        assert_eq!(task_rows(&all).len(), 1);
+        assert_eq!(task_table(&all, None).lines().count(), 2);
     }
 
     #[test]

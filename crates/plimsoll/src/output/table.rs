@@ -3,22 +3,48 @@
 use std::io::{self, Write};
 
 use comfy_table::presets::NOTHING;
-use comfy_table::{ContentArrangement, Table};
+use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width};
 
 use plimsoll_cgroupfs::name::printable;
 
 use crate::error::{CommandError, Result};
 
+/// Width of the names of facts, with the spaces behind them.
+const NAME_WIDTH: u16 = 12;
+
 /// A table without lines, with two spaces between columns.
 pub fn borderless<'a>(header: impl IntoIterator<Item = &'a str>) -> Table {
     let mut table = Table::new();
-    table.load_style(NOTHING);
-    table.set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(header.into_iter().collect::<Vec<_>>());
+    without_lines(table)
+}
+
+/// A table of names and values.
+pub fn facts<'a>(rows: impl IntoIterator<Item = (&'a str, String)>) -> Table {
+    let mut table = Table::new();
+    table.add_rows(rows.into_iter().map(|(name, value)| [name.into(), value]));
+    let mut table = without_lines(table);
+    if let Some(names) = table.column_mut(0) {
+        names.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(NAME_WIDTH)));
+    }
+    table
+}
+
+fn without_lines(mut table: Table) -> Table {
+    table.load_style(NOTHING);
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
     }
     table
+}
+
+/// Text of a table, wrapped to `width`; `None`: no cell is wrapped.
+pub fn fitted(mut table: Table, width: Option<u16>) -> String {
+    if let Some(width) = width {
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+        table.set_width(width);
+    }
+    table.to_string()
 }
 
 /// Prints to standard output in a single write, because a thousand groups take

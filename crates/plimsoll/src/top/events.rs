@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use plimsoll_daemon::state::Group;
 use ratatui::crossterm::event::{
     self, Event as TerminalEvent, KeyCode, KeyEventKind, KeyModifiers,
 };
@@ -20,7 +21,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 
 use super::model::Key;
-use super::source::{Details, Source, Update};
+use super::source::{Source, Update};
 use crate::error::{CommandError, Result};
 
 pub enum Event {
@@ -31,7 +32,7 @@ pub enum Event {
     /// A new state was read.
     Updated(Box<Result<Update>>),
     /// The details of a group, if the group still exists.
-    Details(String, Option<Details>),
+    Details(Box<Option<Group>>),
     Signal(i32),
     /// The user wants to suspend the program.
     Suspend,
@@ -179,7 +180,7 @@ fn poll_source(
                 Ok(group) => {
                     // On an error, the group is shown without details.
                     let details = source.details(&group).unwrap_or_default();
-                    if queue.send(Event::Details(group, details)).is_err() {
+                    if queue.send(Event::Details(Box::new(details))).is_err() {
                         return;
                     }
                 }

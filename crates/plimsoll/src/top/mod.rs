@@ -144,7 +144,7 @@ fn react(model: &mut Model, event: Event) -> Reaction {
             Ok(update) => {
                 model.take(update);
                 // A knob may have changed since, and its tasks have run.
-                let details = model.of_details();
+                let details = model.of_details().filter(|_| !model.is_paused);
                 details.map_or(Reaction::GoOn, |group| Reaction::GetDetails(group.into()))
             }
             Err(error) => {
@@ -152,8 +152,8 @@ fn react(model: &mut Model, event: Event) -> Reaction {
                 Reaction::GoOn
             }
         },
-        Event::Details(group, details) => {
-            model.details = details.map(|details| (group, details));
+        Event::Details(details) => {
+            model.details = *details;
             Reaction::GoOn
         }
         Event::Suspend => Reaction::Suspend,

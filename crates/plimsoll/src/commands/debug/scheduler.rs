@@ -19,8 +19,8 @@ pub fn print(snapshot: &Snapshot) -> Result<()> {
 }
 
 fn overview(snapshot: &Snapshot) -> String {
-    let mut lines = Vec::new();
-    let mut add = |name: &str, value: String| lines.push(format!("{name:<12}{value}"));
+    let mut rows = Vec::new();
+    let mut add = |name, value| rows.push((name, value));
     let loaded = snapshot.host.loaded.as_deref().unwrap_or("none");
     add("scheduler", format!("{loaded}, {}", snapshot.host.state));
     if let Some(status) = &snapshot.status {
@@ -66,7 +66,7 @@ fn overview(snapshot: &Snapshot) -> String {
     for (name, count) in snapshot.events.iter().filter(|(_, count)| **count != 0) {
         add("event", format!("{name} {count}"));
     }
-    lines.join("\n")
+    output::facts(rows).to_string()
 }
 
 fn optional(value: Option<impl ToString>) -> String {

@@ -198,9 +198,7 @@ fn print(report: &Report) -> Result<()> {
         ("burst", yes_no(host.has_burst).into()),
         ("sched_ext", yes_no(host.has_sched_ext).into()),
     ];
-    for (name, value) in facts {
-        output::print_line(&format!("{name:<12}{value}"))?;
-    }
+    output::print_line(&output::facts(facts).to_string())?;
     print_knobs(&report.knobs)?;
     print_sched_ext(&report.sched_ext)?;
     output::print_line("")?;
@@ -215,7 +213,7 @@ fn print(report: &Report) -> Result<()> {
 
 fn print_knobs(knobs: &[PlanItem]) -> Result<()> {
     output::print_line("")?;
-    output::print_line(&output::plan_table(knobs, "FOR EXAMPLE"))
+    output::print_line(&output::plan_table(knobs, "FOR EXAMPLE").to_string())
 }
 
 fn print_sched_ext(report: &SchedExtReport) -> Result<()> {
@@ -241,9 +239,7 @@ fn print_sched_ext(report: &SchedExtReport) -> Result<()> {
         ("takes", "all ordinary tasks of the machine".into()),
     ];
     output::print_line("")?;
-    for (name, value) in facts {
-        output::print_line(&format!("{name:<12}{value}"))?;
-    }
+    output::print_line(&output::facts(facts).to_string())?;
     if report.knobs.is_empty() {
         return Ok(());
     }

@@ -25,7 +25,6 @@ use crate::output;
 use crate::owner::Owner;
 use crate::target::Target;
 pub use served::print;
-use served::task_rates;
 
 /// Time between the two samples of the tasks' usage.
 const TASKS_MEASURED_FOR: Duration = Duration::from_millis(500);
@@ -68,7 +67,11 @@ fn show_tasks(target: &str, as_json: bool) -> Result<()> {
     ask()?;
     thread::sleep(TASKS_MEASURED_FOR);
     let state = ask()?;
-    if state.groups.iter().all(|it| task_rates(it).is_none()) {
+    if state
+        .groups
+        .iter()
+        .all(|it| output::task_rates(it).is_none())
+    {
         let target = target.to_owned();
         return Err(CommandError::NoTaskRates { target });
     }
@@ -310,10 +313,7 @@ pub fn print_cgroup(group: &CpuGroup, as_json: bool) -> Result<()> {
         None => rows.push(("limits", "none: it has no cpu controller".into())),
     }
     rows.extend(output::statistics_rows(&sample));
-    let lines = rows
-        .iter()
-        .map(|(name, value)| format!("{name:<12}{value}"));
-    output::print_line(&lines.collect::<Vec<_>>().join("\n"))
+    output::print_line(&output::facts(rows).to_string())
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use plimsoll_daemon::state::Group;
-use plimsoll_engine::sample::TaskRates;
 use serde::Serialize;
 
 use crate::error::Result;
@@ -42,11 +41,6 @@ pub fn row(group: &Group) -> [String; 6] {
     ]
 }
 
-/// Usage rates of a group's tasks; `None`: they were not requested, or the group has no cap.
-pub fn task_rates(group: &Group) -> Option<&TaskRates> {
-    group.statistics.as_ref()?.task_rates.as_ref()
-}
-
 /// Prints groups one after another, each with its plan. `owner`: the owner's pid, if it is to be
 /// shown.
 pub fn print(groups: &[Group], owner: Option<u32>, as_json: bool) -> Result<()> {
@@ -57,23 +51,9 @@ pub fn print(groups: &[Group], owner: Option<u32>, as_json: bool) -> Result<()> 
         if index > 0 {
             output::print_line("")?;
         }
-        output::print_line(&lines(group, owner).join("\n"))?;
-        if let Some(rates) = task_rates(group) {
-            output::print_line(&format!("\n{}", output::task_table(rates)))?;
-        }
-        let plan = group.plan.as_deref().unwrap_or_default();
-        if !plan.is_empty() {
-            output::print_line(&format!("\n{}", output::plan_table(plan, "VALUE")))?;
-        }
+        output::print_line(&output::group_text(group, owner, None))?;
     }
     Ok(())
-}
-
-/// Properties as rows of name and value, without the plan.
-fn lines(group: &Group, owner: Option<u32>) -> Vec<String> {
-    let rows = output::group_rows(group, owner).into_iter();
-    rows.map(|(name, value)| format!("{name:<12}{value}"))
-        .collect()
 }
 
 /// Prints JSON: one group as `group`, several as `groups`.
@@ -134,11 +114,11 @@ mod tests {
         let row = row(&group);
         assert_eq!(row[1..4], ["command-line", "-", "-"]);
         assert_eq!(row[5], "PROBLEM: it is gone and more");
-        let lines = lines(&group, Some(42));
-        assert!(lines.contains(&"PROBLEM     it is gone and more".into()));
-        assert!(lines.contains(&"belongs to  tenants".into()));
+        let text = output::group_text(&group, Some(42), None);
+        let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+        assert!(lines.contains(&"PROBLEM     it is gone and more"));
+        assert!(lines.contains(&"belongs to  tenants"));
         assert!(lines[2].ends_with("(owner: pid 42)"));
-        assert!(!lines.iter().any(|line| line.contains('\n')));
     }
 
     #[test]

@@ -3,25 +3,20 @@
 
 use std::time::Duration;
 
-use plimsoll_daemon::state::Group;
-use plimsoll_engine::plan::{Fidelity, PlanItem};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Line;
 use ratatui::widgets::{Sparkline, Widget as _};
 
 use super::look::Look;
-use crate::output::{group_rows, one_line, task_rows};
+use crate::output::{group_text, one_line};
 use crate::top::columns::tenths;
 use crate::top::history::Point;
 use crate::top::model::Model;
 use crate::top::rates::PPM;
-use crate::top::source::Details;
 
 /// Width of a sparkline's name and value.
 const LABEL_WIDTH: u16 = 22;
-/// Width of a property's name.
-const NAME_WIDTH: usize = 12;
 /// Heights from which sparklines have two lines, and three.
 const TALLER_HEIGHTS_MIN: [u16; 2] = [14, 24];
 
@@ -47,69 +42,6 @@ const SERIES: [Series; 3] = [
         value: |point| point.wait_ppm,
     },
 ];
-
-/// The mechanism that enforces a knob, and its loss.
-fn plan_line(item: &PlanItem) -> String {
-    let enforced = format!("{}={}: {}", item.knob.name(), item.value, item.mechanism);
-    one_line(&match &item.fidelity {
-        Fidelity::Exact => enforced,
-        Fidelity::Approximate { loss } => format!("{enforced}; lost: {loss}"),
-        Fidelity::Impossible { reason } => format!("{enforced}; NOT ENFORCED: {reason}"),
-    })
-}
-
-/// Properties of a group, as names and values.
-fn known(group: &Group, details: Option<&Details>) -> Vec<(&'static str, String)> {
-    let mut rows = group_rows(group, None);
-    if let Some(details) = details {
-        let plan = details.plan.iter();
-        rows.extend(plan.map(|item| ("enforced", plan_line(item))));
-        rows.extend(details.task_rates.iter().flat_map(task_rows));
-    }
-    rows
-}
-
-/// Wraps a value to `width`, at spaces if possible.
-fn wrapped(value: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in value.split(' ') {
-        let mut word: Vec<char> = word.chars().collect();
-        loop {
-            let line = lines.last_mut().map_or(0, |line| line.chars().count());
-            let space = usize::from(line > 0);
-            if line + space + word.len() <= width {
-                if let Some(last) = lines.last_mut() {
-                    last.push_str(if space == 1 { " " } else { "" });
-                    last.extend(word);
-                }
-                break;
-            }
-            if line > 0 {
-                lines.push(String::new());
-            } else {
-                // A word that is longer than a line.
-                let rest = word.split_off(width.max(1));
-                lines.pop();
-                lines.push(word.into_iter().collect());
-                lines.push(String::new());
-                word = rest;
-            }
-        }
-    }
-    lines
-}
-
-fn text_lines(rows: &[(&'static str, String)], width: u16) -> Vec<String> {
-    let width = usize::from(width).saturating_sub(NAME_WIDTH).max(1);
-    let lines = rows.iter().flat_map(|(name, value)| {
-        let pieces = wrapped(value, width).into_iter().enumerate();
-        pieces.map(move |(number, piece)| {
-            let name = if number == 0 { *name } else { "" };
-            format!("{name:<NAME_WIDTH$}{piece}")
-        })
-    });
-    lines.collect()
-}
 
 fn duration_words(time: Duration) -> String {
     let seconds = time.as_secs();
@@ -191,12 +123,10 @@ pub fn draw(model: &mut Model, look: &Look, area: Rect, buffer: &mut Buffer) {
         }
         y += height;
     }
-    let (group, _) = model.group(index);
-    let details = model.details.as_ref().filter(|(of, _)| *of == name);
-    let lines = text_lines(
-        &known(group, details.map(|(_, details)| details)),
-        area.width,
-    );
+    let details = model.details.as_ref().filter(|of| of.name == name);
+    let group = details.unwrap_or(&model.state.groups[index]);
+    let text = group_text(group, None, Some(area.width));
+    let lines: Vec<String> = text.lines().map(one_line).collect();
     super::scrolled_lines(
         model,
         &lines,
@@ -207,20 +137,4 @@ pub fn draw(model: &mut Model, look: &Look, area: Rect, buffer: &mut Buffer) {
         },
         buffer,
     );
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn long_values_are_wrapped_at_spaces_if_possible() {
-        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
-        assert_eq!(wrapped("abcdefgh ij", 3), ["abc", "def", "gh", "ij"]);
-        assert_eq!(wrapped("", 3), [""]);
-        assert_eq!(wrapped("ab", 0), ["a", "b", ""]);
-        let rows = [("knobs", "quota=2cpus burst=10ms".to_owned())];
-        let expected = ["knobs       quota=2cpus", "            burst=10ms"];
-        assert_eq!(text_lines(&rows, 24), expected);
-    }
 }

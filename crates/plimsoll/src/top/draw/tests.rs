@@ -151,6 +151,23 @@ fn the_table_of_once() {
     assert_eq!(lines.len(), 8, "{text}");
 }
 
+/// Gives the group under the cursor a plan and a task.
+fn answer_with_details(model: &mut Model) {
+    let index = model.selected().unwrap();
+    let mut details = model.state.groups[index].clone();
+    let plan = r#"[{"group": "tenant", "knob": "quota", "value": "2cpus", "mechanism": "cpu.cfs_quota_us", "fidelity": "exact"}]"#;
+    details.plan = serde_json::from_str(plan).unwrap();
+    let task = TaskRate {
+        tid: 4711,
+        command: "burn".into(),
+        rate_ppm: 250_000,
+        background: false,
+    };
+    let sample = details.statistics.as_mut().unwrap();
+    sample.task_rates = Some(TaskRates::new(vec![task], 1));
+    model.details = Some(details);
+}
+
 #[test]
 fn details_on_80_by_24() {
     let mut model = model();
@@ -159,18 +176,7 @@ fn details_on_80_by_24() {
         model.press(Key::Enter),
         crate::top::model::Effect::Details("tenant".into())
     );
-    let plan = r#"[{"group": "tenant", "knob": "quota", "value": "2cpus", "mechanism": "cpu.cfs_quota_us", "fidelity": "exact"}]"#;
-    let task = TaskRate {
-        tid: 4711,
-        command: "burn".into(),
-        rate_ppm: 250_000,
-        background: false,
-    };
-    let details = source::Details {
-        plan: serde_json::from_str(plan).unwrap(),
-        task_rates: Some(TaskRates::new(vec![task], 1)),
-    };
-    model.details = Some(("tenant".into(), details));
+    answer_with_details(&mut model);
     assert_lines(
         &screen(&mut model, 80, 24),
         r"
@@ -194,11 +200,15 @@ cpu time    0.000 s
 processes   1
 quota       throttled in 3 of 10 periods, for 0.000 s
 scheduled   ran 0.000 s, waited 0.000 s; 0 switches, 0 preempted, 0 overdue
-enforced    quota=2cpus: cpu.cfs_quota_us
-task        4711 burn: rate 25%
 
+TASK  COMMAND  RATE  TIER
+4711  burn     25%   -
 q quit  ? keys  Esc back  up/down scroll  p pause",
     );
+    model.press(Key::End);
+    let end = screen(&mut model, 80, 24);
+    assert_eq!(end[21], "KNOB   VALUE  ENFORCED BY       LOSS");
+    assert_eq!(end[22], "quota  2cpus  cpu.cfs_quota_us  none");
 }
 
 #[test]
@@ -267,6 +277,7 @@ fn every_size_from_the_minimum_on_is_drawn_without_a_panic() {
                 Key::Char(key)
             });
         }
+        answer_with_details(&mut model);
         for width in (40..=130).chain([300]) {
             for height in 10..=30 {
                 let lines = screen(&mut model, width, height);

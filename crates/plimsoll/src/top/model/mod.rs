@@ -10,7 +10,7 @@ use plimsoll_daemon::state::{Group, State};
 use super::columns::{COLUMNS, Column};
 use super::history::History;
 use super::rates::{self, GroupRates, Rates};
-use super::source::{Details, SourceKind, Update};
+use super::source::{SourceKind, Update};
 
 /// Maximum length of a filter.
 const FILTER_CHARS_MAX: usize = 60;
@@ -78,8 +78,8 @@ pub struct Model {
     pub screen: Screen,
     /// Number of lines that are scrolled out at the top.
     pub scroll: usize,
-    /// Name and details of the group whose details are shown.
-    pub details: Option<(String, Details)>,
+    /// The group whose details are shown, with its plan and the usage of its tasks.
+    pub details: Option<Group>,
     pub sort: Column,
     pub is_reversed: bool,
     /// Filter: only groups whose names contain this are shown.

@@ -5,9 +5,7 @@ mod kernel;
 use std::time::Duration;
 
 use plimsoll_daemon::control::client::ClientError;
-use plimsoll_daemon::state::State;
-use plimsoll_engine::plan::PlanItem;
-use plimsoll_engine::sample::TaskRates;
+use plimsoll_daemon::state::{Group, State};
 use serde::Serialize;
 
 use crate::error::{CommandError, Result};
@@ -35,15 +33,6 @@ pub struct Update {
     pub asked: SourceKind,
     /// The state, with groups sorted by name.
     pub state: State,
-}
-
-/// Details of one group, which are requested for that group alone.
-#[derive(Debug, Clone, Default)]
-pub struct Details {
-    /// Plan: the mechanism that enforces each knob.
-    pub plan: Vec<PlanItem>,
-    /// Usage rates of the group's tasks; `None`: the group has no cap.
-    pub task_rates: Option<TaskRates>,
 }
 
 pub struct Source {
@@ -84,20 +73,15 @@ impl Source {
         Ok(Update { asked, state })
     }
 
-    /// Details of one group: the mechanism that enforces each knob, and the usage rates
-    /// of its tasks. `None` if the group no longer exists.
+    /// One group with the mechanism that enforces each knob, and the usage rates of its tasks.
+    /// `None` if the group no longer exists.
     ///
     /// # Errors
     /// If the owner does not answer.
-    pub fn details(&mut self, group: &str) -> Result<Option<Details>> {
+    pub fn details(&mut self, group: &str) -> Result<Option<Group>> {
         let state = self.ask(|owner| owner.show_tasks(&Target::group(group)))?;
         let mut groups = state.into_iter().flat_map(|state| state.groups);
-        Ok(groups
-            .find(|found| found.name == group)
-            .map(|found| Details {
-                plan: found.plan.unwrap_or_default(),
-                task_rates: found.statistics.and_then(|sample| sample.task_rates),
-            }))
+        Ok(groups.find(|found| found.name == group))
     }
 
     /// Asks the owner: this user's own before the host's. `None`: none runs.
