@@ -9,7 +9,7 @@ use plimsoll_engine::knobs::{Class, Knob, Knobs};
 use super::rates::GroupRates;
 use crate::output::one_line;
 
-/// A column, which is also a sort key of the table.
+/// A column, which is also a sort key of the table; from left to right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Column {
     /// The group's name
@@ -29,18 +29,6 @@ pub enum Column {
     /// Knobs of the group
     Knobs,
 }
-
-/// All columns, from left to right.
-pub const COLUMNS: [Column; 8] = [
-    Column::Group,
-    Column::Class,
-    Column::Cpu,
-    Column::Throttled,
-    Column::Bursts,
-    Column::Wait,
-    Column::Processes,
-    Column::Knobs,
-];
 
 impl Column {
     pub fn title(self) -> &'static str {
@@ -77,10 +65,9 @@ impl Column {
 
     /// The column `places` to the right, wrapping around.
     pub fn shifted(self, places: isize) -> Self {
-        let count = COLUMNS.len().cast_signed();
-        let here = COLUMNS.iter().position(|column| *column == self);
-        let place = here.unwrap_or(0).cast_signed() + places;
-        COLUMNS[place.rem_euclid(count).cast_unsigned()]
+        let all = Self::value_variants();
+        let place = (self as isize) + places;
+        all[place.rem_euclid(all.len().cast_signed()).cast_unsigned()]
     }
 
     /// Text of one group, sanitised for a terminal.
@@ -150,7 +137,8 @@ mod tests {
 
     #[test]
     fn every_column_has_a_key_of_its_own() {
-        let mut keys: Vec<char> = COLUMNS.iter().map(|column| column.key()).collect();
+        let columns = Column::value_variants().iter();
+        let mut keys: Vec<char> = columns.map(|column| column.key()).collect();
         // Keys with other meanings.
         keys.extend("rpq?/".chars());
         let count = keys.len();

@@ -20,12 +20,11 @@ use ratatui::crossterm::event::{
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 
-use super::model::Key;
 use super::source::{Source, Update};
 use crate::error::{CommandError, Result};
 
 pub enum Event {
-    Key(Key),
+    Key(KeyCode),
     Resized,
     /// The screen was overwritten and must be redrawn.
     Overwritten,
@@ -36,8 +35,8 @@ pub enum Event {
     Signal(i32),
     /// The user wants to suspend the program.
     Suspend,
-    /// The terminal was closed.
-    HungUp,
+    /// The terminal was closed, or Ctrl-C was pressed.
+    Quit,
 }
 
 pub struct Events {
@@ -57,7 +56,7 @@ impl Events {
         let for_hang_up = sender.clone();
         thread::spawn(move || {
             wait_for_hang_up([io::stdin().as_fd(), io::stdout().as_fd()]);
-            let _ = for_hang_up.send(Event::HungUp);
+            let _ = for_hang_up.send(Event::Quit);
         });
         let for_keys = sender.clone();
         thread::spawn(move || wait_for_keys(&for_keys));
@@ -70,7 +69,7 @@ impl Events {
 
     pub fn next(&self) -> Event {
         // The channel is closed only after all threads have ended.
-        self.queue.recv().unwrap_or(Event::HungUp)
+        self.queue.recv().unwrap_or(Event::Quit)
     }
 
     pub fn try_next(&self) -> Option<Event> {
@@ -115,10 +114,10 @@ fn wait_for_keys(queue: &Sender<Event>) {
                 key_events(key.code, key.modifiers)
             }
             Ok(_) => Vec::new(),
-            Err(_) => vec![Event::HungUp],
+            Err(_) => vec![Event::Quit],
         };
         for event in events {
-            let is_end = matches!(event, Event::HungUp);
+            let is_end = matches!(event, Event::Quit);
             if queue.send(event).is_err() || is_end {
                 return;
             }
@@ -132,7 +131,7 @@ fn wait_for_keys(queue: &Sender<Event>) {
 fn key_events(code: KeyCode, modifiers: KeyModifiers) -> Vec<Event> {
     let with_control = modifiers.contains(KeyModifiers::CONTROL);
     let escape = modifiers.contains(KeyModifiers::ALT);
-    let escape = escape.then_some(Event::Key(Key::Escape));
+    let escape = escape.then_some(Event::Key(KeyCode::Esc));
     escape
         .into_iter()
         .chain(key_event(code, with_control))
@@ -140,26 +139,13 @@ fn key_events(code: KeyCode, modifiers: KeyModifiers) -> Vec<Event> {
 }
 
 fn key_event(code: KeyCode, with_control: bool) -> Option<Event> {
-    let key = match code {
-        KeyCode::Char('c') if with_control => return Some(Event::Key(Key::Interrupt)),
-        KeyCode::Char('z') if with_control => return Some(Event::Suspend),
-        KeyCode::Char('l') if with_control => return Some(Event::Overwritten),
-        KeyCode::Char(_) if with_control => return None,
-        KeyCode::Char(letter) => Key::Char(letter),
-        KeyCode::Enter => Key::Enter,
-        KeyCode::Esc => Key::Escape,
-        KeyCode::Backspace => Key::Backspace,
-        KeyCode::Up => Key::Up,
-        KeyCode::Down => Key::Down,
-        KeyCode::PageUp => Key::PageUp,
-        KeyCode::PageDown => Key::PageDown,
-        KeyCode::Home => Key::Home,
-        KeyCode::End => Key::End,
-        KeyCode::Left => Key::Left,
-        KeyCode::Right => Key::Right,
-        _ => return None,
-    };
-    Some(Event::Key(key))
+    match code {
+        KeyCode::Char('c') if with_control => Some(Event::Quit),
+        KeyCode::Char('z') if with_control => Some(Event::Suspend),
+        KeyCode::Char('l') if with_control => Some(Event::Overwritten),
+        KeyCode::Char(_) if with_control => None,
+        key => Some(Event::Key(key)),
+    }
 }
 
 /// Reads the state in every interval, and details in between.
@@ -195,7 +181,7 @@ fn poll_source(
 mod tests {
     use super::*;
 
-    fn keys(code: KeyCode, modifiers: KeyModifiers) -> Vec<Key> {
+    fn keys(code: KeyCode, modifiers: KeyModifiers) -> Vec<KeyCode> {
         let events = key_events(code, modifiers).into_iter();
         let key = |event| match event {
             Event::Key(key) => Some(key),
@@ -207,16 +193,17 @@ mod tests {
     #[test]
     fn escape_before_a_key_is_not_lost() {
         let (none, alt) = (KeyModifiers::NONE, KeyModifiers::ALT);
-        assert_eq!(keys(KeyCode::Char('c'), none), [Key::Char('c')]);
+        assert_eq!(keys(KeyCode::Char('c'), none), [KeyCode::Char('c')]);
         let both = keys(KeyCode::Char('c'), alt);
-        assert_eq!(both, [Key::Escape, Key::Char('c')]);
+        assert_eq!(both, [KeyCode::Esc, KeyCode::Char('c')]);
     }
 
     #[test]
     fn letters_with_control_are_not_letters() {
         let control = KeyModifiers::CONTROL;
-        assert_eq!(keys(KeyCode::Char('c'), control), [Key::Interrupt]);
         assert_eq!(keys(KeyCode::Char('r'), control), []);
+        let quit = key_events(KeyCode::Char('c'), control);
+        assert!(matches!(quit[..], [Event::Quit]));
         let stop = key_events(KeyCode::Char('z'), control);
         assert!(matches!(stop[..], [Event::Suspend]));
     }

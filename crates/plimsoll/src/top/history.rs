@@ -9,34 +9,12 @@ use super::rates::{GroupRates, Rates};
 /// Maximum number of points of one group.
 pub const POINTS_MAX: usize = 300;
 /// Maximum number of points of all groups: 12 MiB.
-const ALL_POINTS_MAX: usize = 500_000;
+const ALL_POINTS_MAX: usize = 150_000;
 
-/// Rates of one group in one interval.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Point {
-    /// CPU time, in ppm of one CPU.
-    pub cpu_ppm: Option<u32>,
-    /// Throttled periods, in ppm of all periods.
-    pub throttled_ppm: Option<u32>,
-    /// Waiting time, in ppm of the time elapsed.
-    pub wait_ppm: Option<u32>,
-}
-
-impl From<&GroupRates> for Point {
-    fn from(rates: &GroupRates) -> Self {
-        let narrow = |ppm: Option<u64>| ppm.map(|ppm| u32::try_from(ppm).unwrap_or(u32::MAX));
-        Self {
-            cpu_ppm: narrow(rates.cpu_ppm),
-            throttled_ppm: narrow(rates.throttled_ppm),
-            wait_ppm: narrow(rates.wait_ppm),
-        }
-    }
-}
-
-/// The last points of every existing group.
+/// The rates of every existing group in the last intervals.
 #[derive(Debug, Default)]
 pub struct History {
-    groups: HashMap<String, VecDeque<Point>>,
+    groups: HashMap<String, VecDeque<GroupRates>>,
 }
 
 impl History {
@@ -48,7 +26,7 @@ impl History {
             let (name, mut points) = before
                 .remove_entry(&group.name)
                 .unwrap_or_else(|| (group.name.clone(), VecDeque::new()));
-            points.push_back(rates.into());
+            points.push_back(*rates);
             let surplus = points.len().saturating_sub(most);
             points.drain(..surplus);
             self.groups.insert(name, points);
@@ -56,8 +34,11 @@ impl History {
     }
 
     /// The points of a group, oldest first.
-    pub fn of(&self, name: &str) -> impl DoubleEndedIterator<Item = &Point> + ExactSizeIterator {
-        static NONE: VecDeque<Point> = VecDeque::new();
+    pub fn of(
+        &self,
+        name: &str,
+    ) -> impl DoubleEndedIterator<Item = &GroupRates> + ExactSizeIterator {
+        static NONE: VecDeque<GroupRates> = VecDeque::new();
         self.groups.get(name).unwrap_or(&NONE).iter()
     }
 }
@@ -85,14 +66,14 @@ mod tests {
         for number in 0..POINTS_MAX as u64 + 50 {
             history.take(&both, &rates(number));
         }
-        let points: Vec<&Point> = history.of("two").collect();
+        let points: Vec<&GroupRates> = history.of("two").collect();
         assert_eq!(points.len(), POINTS_MAX);
         assert_eq!(points[0].cpu_ppm, Some(50));
         history.take(&one, &rates(u64::MAX));
         assert_eq!(history.of("two").len(), 0);
         assert_eq!(
             history.of("one").next_back().unwrap().cpu_ppm,
-            Some(u32::MAX)
+            Some(u64::MAX)
         );
 
         let many: Vec<_> = (0..5_000).map(|n| group(&format!("g{n:05}"), 0)).collect();

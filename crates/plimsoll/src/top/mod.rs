@@ -26,7 +26,7 @@ use crate::error::{CommandError, Result};
 use crate::times::time_in;
 use draw::Look as Appearance;
 use events::{Event, Events};
-use model::{Effect, Model};
+use model::Model;
 use source::Source;
 use terminal::Screen;
 
@@ -112,54 +112,27 @@ fn live(mut model: Model) -> Result<Option<i32>> {
         let mut next = Some(events.next());
         // Handles all queued events before it draws once.
         while let Some(event) = next {
-            match react(&mut model, event) {
-                Reaction::GoOn => (),
-                Reaction::GetDetails(group) => events.request_details(group),
-                Reaction::Suspend => screen.suspend()?,
-                Reaction::Forget => screen.forget()?,
-                Reaction::End(signal) => return Ok(signal),
+            match event {
+                Event::Key(key) => model.press(key),
+                Event::Resized => (),
+                Event::Updated(update) => match *update {
+                    Ok(update) => model.take(update),
+                    Err(error) => model.fail(error.to_string()),
+                },
+                Event::Details(details) => model.details = *details,
+                Event::Suspend => screen.suspend()?,
+                Event::Overwritten => screen.forget()?,
+                Event::Signal(signal) => return Ok(Some(signal)),
+                Event::Quit => return Ok(None),
+            }
+            if model.has_quit {
+                return Ok(None);
+            }
+            if let Some(group) = model.wanted_details.take() {
+                events.request_details(group);
             }
             next = events.try_next();
         }
-    }
-}
-
-enum Reaction {
-    GoOn,
-    GetDetails(String),
-    Suspend,
-    Forget,
-    End(Option<i32>),
-}
-
-fn react(model: &mut Model, event: Event) -> Reaction {
-    match event {
-        Event::Key(key) => match model.press(key) {
-            Effect::Redraw => Reaction::GoOn,
-            Effect::Details(group) => Reaction::GetDetails(group),
-            Effect::Quit => Reaction::End(None),
-        },
-        Event::Resized => Reaction::GoOn,
-        Event::Updated(update) => match *update {
-            Ok(update) => {
-                model.take(update);
-                // A knob may have changed since, and its tasks have run.
-                let details = model.of_details().filter(|_| !model.is_paused);
-                details.map_or(Reaction::GoOn, |group| Reaction::GetDetails(group.into()))
-            }
-            Err(error) => {
-                model.fail(error.to_string());
-                Reaction::GoOn
-            }
-        },
-        Event::Details(details) => {
-            model.details = *details;
-            Reaction::GoOn
-        }
-        Event::Suspend => Reaction::Suspend,
-        Event::Overwritten => Reaction::Forget,
-        Event::Signal(signal) => Reaction::End(Some(signal)),
-        Event::HungUp => Reaction::End(None),
     }
 }
 

@@ -1,6 +1,8 @@
 //! `--once`: one table as text.
 
-use super::columns::{COLUMNS, Column, tenths};
+use clap::ValueEnum as _;
+
+use super::columns::{Column, tenths};
 use super::draw::{headroom_line, stop_ppm};
 use super::model::Model;
 use super::source::SourceKind;
@@ -33,15 +35,16 @@ pub(super) fn text(model: &mut Model) -> String {
         lines.push("no groups".into());
         return lines.join("\n");
     }
-    let mut table = borderless(COLUMNS.map(Column::title));
-    for (column, of_table) in COLUMNS.iter().zip(table.column_iter_mut()) {
+    let columns = Column::value_variants();
+    let mut table = borderless(columns.iter().map(|column| column.title()));
+    for (column, of_table) in columns.iter().zip(table.column_iter_mut()) {
         if column.is_number() {
             of_table.set_cell_alignment(comfy_table::CellAlignment::Right);
         }
     }
     for (index, _) in rows {
         let (group, rates) = model.group(index);
-        let cells = COLUMNS.map(|column| match (column, &group.problem) {
+        let cells = columns.iter().map(|column| match (column, &group.problem) {
             (Column::Knobs, Some(problem)) => {
                 format!(
                     "{} PROBLEM: {}",

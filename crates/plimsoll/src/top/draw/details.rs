@@ -11,9 +11,8 @@ use ratatui::widgets::{Sparkline, Widget as _};
 use super::look::Look;
 use crate::output::{group_text, one_line};
 use crate::top::columns::tenths;
-use crate::top::history::Point;
 use crate::top::model::Model;
-use crate::top::rates::PPM;
+use crate::top::rates::{GroupRates, PPM};
 
 /// Width of a sparkline's name and value.
 const LABEL_WIDTH: u16 = 22;
@@ -25,7 +24,7 @@ const FULL_PPM: u64 = PPM;
 
 struct Series {
     name: &'static str,
-    value: fn(&Point) -> Option<u32>,
+    value: fn(&GroupRates) -> Option<u64>,
 }
 
 const SERIES: [Series; 3] = [
@@ -53,7 +52,13 @@ fn duration_words(time: Duration) -> String {
 }
 
 /// Draws one sparkline with its label. The newest value is at the right end.
-fn sparkline(series: &Series, points: &[&Point], look: &Look, area: Rect, buffer: &mut Buffer) {
+fn sparkline(
+    series: &Series,
+    points: &[&GroupRates],
+    look: &Look,
+    area: Rect,
+    buffer: &mut Buffer,
+) {
     let [label, plot] = [
         Rect {
             width: LABEL_WIDTH.min(area.width),
@@ -70,11 +75,9 @@ fn sparkline(series: &Series, points: &[&Point], look: &Look, area: Rect, buffer
         None => tenths(None),
     };
     let newest = points.last().and_then(|point| (series.value)(point));
-    let text = format!("{:<11}{:>8}", series.name, percent(newest.map(u64::from)));
+    let text = format!("{:<11}{:>8}", series.name, percent(newest));
     buffer.set_stringn(label.x, area.y, text, label.width.into(), look.title());
-    let values = points
-        .iter()
-        .map(|point| (series.value)(point).map(u64::from));
+    let values = points.iter().map(|point| (series.value)(point));
     let missing = usize::from(plot.width).saturating_sub(points.len());
     let values: Vec<Option<u64>> = std::iter::repeat_n(None, missing).chain(values).collect();
     let shown = &values[values.len() - usize::from(plot.width)..];
@@ -110,7 +113,7 @@ pub fn draw(model: &mut Model, look: &Look, area: Rect, buffer: &mut Buffer) {
         .filter(|least| area.height >= **least);
     let height = 1 + u16::try_from(taller.count()).unwrap_or(0);
     let columns = usize::from(area.width.saturating_sub(LABEL_WIDTH));
-    let points: Vec<&Point> = model.history.of(&name).collect();
+    let points: Vec<&GroupRates> = model.history.of(&name).collect();
     let points = &points[points.len().saturating_sub(columns)..];
     let span = duration_words(model.interval * u32::try_from(points.len()).unwrap_or(u32::MAX));
     let title = Line::styled(format!("{} - last {span}", one_line(&name)), look.title());

@@ -1,10 +1,11 @@
 //! Help screen with the keys.
 
+use clap::ValueEnum as _;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::look::Look;
-use crate::top::columns::COLUMNS;
+use crate::top::columns::Column;
 use crate::top::model::Model;
 
 const KEYS: [(&str, &str); 13] = [
@@ -34,15 +35,18 @@ const MEANINGS: [(&str, &str); 6] = [
 
 fn lines() -> Vec<String> {
     let line = |name: &str, what: &str| format!("{name:<15} {what}");
-    let letters = COLUMNS.map(|column| {
+    let letters = Column::value_variants().iter().map(|column| {
         line(
             &column.key().to_string(),
             &format!("sort by {}", column.title()),
         )
     });
-    let keys = KEYS.map(|(key, what)| line(key, what));
-    let meanings = MEANINGS.map(|(name, what)| line(name, what));
-    [&keys[..], &letters[..], &[String::new()], &meanings[..]].concat()
+    let keys = KEYS.iter().map(|(key, what)| line(key, what));
+    let meanings = MEANINGS.iter().map(|(name, what)| line(name, what));
+    keys.chain(letters)
+        .chain([String::new()])
+        .chain(meanings)
+        .collect()
 }
 
 pub fn draw(model: &mut Model, look: &Look, area: Rect, buffer: &mut Buffer) {

@@ -1,12 +1,13 @@
 //! Table of groups. Only the visible rows are built.
 
+use clap::ValueEnum as _;
 use plimsoll_daemon::state::Group;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Span;
 
 use super::look::Look;
-use crate::top::columns::{COLUMNS, Column};
+use crate::top::columns::Column;
 use crate::top::model::Model;
 
 /// Width of the mark before each row: the cursor, or a problem of the group.
@@ -41,7 +42,7 @@ fn width_min(column: Column) -> u16 {
 /// The columns that fit into `width`, each with its own width. The sort column
 /// is always included.
 fn columns(width: u16, sort: Column) -> Vec<(Column, u16)> {
-    let mut shown = COLUMNS.to_vec();
+    let mut shown = Column::value_variants().to_vec();
     let needed = |shown: &[Column]| {
         // One space between two columns.
         let widths = shown.iter().map(|column| width_min(*column) + 1);
@@ -169,7 +170,7 @@ mod tests {
     #[test]
     fn columns_fill_the_width_and_include_the_sort_column() {
         for width in 40..=250 {
-            for sort in COLUMNS {
+            for sort in Column::value_variants().iter().copied() {
                 let shown = columns(width, sort);
                 assert!(shown.iter().any(|(column, _)| *column == sort));
                 assert!(shown.iter().any(|(column, _)| *column == Column::Cpu));
@@ -177,7 +178,10 @@ mod tests {
                 assert_eq!(sum - 1 + MARK_WIDTH, width, "{shown:?}");
             }
         }
-        assert_eq!(columns(80, Column::Cpu).len(), COLUMNS.len());
+        assert_eq!(
+            columns(80, Column::Cpu).len(),
+            Column::value_variants().len()
+        );
     }
 
     #[test]

@@ -6,10 +6,10 @@ use plimsoll_daemon::state::Group;
 use plimsoll_engine::sample::{HeadroomSample, TaskRate, TaskRates};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::KeyCode;
 
 use super::*;
 use crate::top::columns::Column;
-use crate::top::model::Key;
 use crate::top::plain;
 use crate::top::source;
 use crate::top::testing;
@@ -132,7 +132,7 @@ q quit  ? keys  Enter details  < > sort",
 #[test]
 fn the_table_of_once() {
     let mut model = model();
-    model.press(Key::Char('t'));
+    model.press(KeyCode::Char('t'));
     let text = plain::text(&mut model);
     let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
     let expected = [
@@ -171,11 +171,9 @@ fn answer_with_details(model: &mut Model) {
 #[test]
 fn details_on_80_by_24() {
     let mut model = model();
-    model.press(Key::Char('t'));
-    assert_eq!(
-        model.press(Key::Enter),
-        crate::top::model::Effect::Details("tenant".into())
-    );
+    model.press(KeyCode::Char('t'));
+    model.press(KeyCode::Enter);
+    assert_eq!(model.wanted_details.as_deref(), Some("tenant"));
     answer_with_details(&mut model);
     assert_lines(
         &screen(&mut model, 80, 24),
@@ -205,7 +203,7 @@ TASK  COMMAND  RATE  TIER
 4711  burn     25%   -
 q quit  ? keys  Esc back  up/down scroll  p pause",
     );
-    model.press(Key::End);
+    model.press(KeyCode::End);
     let end = screen(&mut model, 80, 24);
     assert_eq!(end[21], "KNOB   VALUE  ENFORCED BY       LOSS");
     assert_eq!(end[22], "quota  2cpus  cpu.cfs_quota_us  none");
@@ -214,7 +212,7 @@ q quit  ? keys  Esc back  up/down scroll  p pause",
 #[test]
 fn help_on_40_by_10() {
     let mut model = model();
-    model.press(Key::Char('?'));
+    model.press(KeyCode::Char('?'));
     assert_lines(
         &screen(&mut model, 40, 10),
         r"
@@ -235,11 +233,11 @@ q quit  Esc back  up/down scroll",
 fn foot_shows_the_filter_and_problems() {
     let mut model = model();
     for key in "/serv".chars() {
-        model.press(Key::Char(key));
+        model.press(KeyCode::Char(key));
     }
     let typing = screen(&mut model, 80, 24);
     assert_eq!(typing[23], "filter: serv_  Enter keeps, Esc clears");
-    model.press(Key::Enter);
+    model.press(KeyCode::Enter);
     let kept = screen(&mut model, 80, 24);
     assert_eq!(
         kept[23],
@@ -252,7 +250,7 @@ fn foot_shows_the_filter_and_problems() {
         "no answer; retrying (control.sock: Connection refused)"
     );
     assert!(failed[1].contains('┃'), "the last state stays: {failed:?}");
-    model.press(Key::Char('p'));
+    model.press(KeyCode::Char('p'));
     assert!(screen(&mut model, 40, 10)[0].ends_with(" PAUSED"));
 }
 
@@ -271,11 +269,11 @@ fn every_size_from_the_minimum_on_is_drawn_without_a_panic() {
     let mut model = model();
     for screen_of in ["", "?", "?\r"] {
         for key in screen_of.chars() {
-            model.press(if key == '\r' {
-                Key::Enter
-            } else {
-                Key::Char(key)
-            });
+            let key = match key {
+                '\r' => KeyCode::Enter,
+                letter => KeyCode::Char(letter),
+            };
+            model.press(key);
         }
         answer_with_details(&mut model);
         for width in (40..=130).chain([300]) {

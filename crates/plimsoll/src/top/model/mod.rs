@@ -5,9 +5,11 @@ mod tests;
 
 use std::time::Duration;
 
+use clap::ValueEnum as _;
 use plimsoll_daemon::state::{Group, State};
+use ratatui::crossterm::event::KeyCode;
 
-use super::columns::{COLUMNS, Column};
+use super::columns::Column;
 use super::history::History;
 use super::rates::{self, GroupRates, Rates};
 use super::source::{SourceKind, Update};
@@ -21,44 +23,6 @@ pub enum Screen {
     Table,
     Details,
     Help,
-}
-
-/// Keys with a meaning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Key {
-    Char(char),
-    /// Ctrl-C.
-    Interrupt,
-    Enter,
-    Escape,
-    /// Deletes the last character.
-    Backspace,
-    Up,
-    Down,
-    PageUp,
-    PageDown,
-    Home,
-    End,
-    Left,
-    Right,
-}
-
-/// Action that the event loop takes after a key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Effect {
-    Redraw,
-    /// Request the details of this group, and redraw.
-    Details(String),
-    Quit,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-enum Cursor {
-    /// On the first row, independent of the group there.
-    #[default]
-    First,
-    /// On a group, independent of its row.
-    On(String),
 }
 
 #[derive(Debug)]
@@ -80,6 +44,10 @@ pub struct Model {
     pub scroll: usize,
     /// The group whose details are shown, with its plan and the usage of its tasks.
     pub details: Option<Group>,
+    /// Name of the group whose details are to be requested.
+    pub wanted_details: Option<String>,
+    /// Whether the user has quit.
+    pub has_quit: bool,
     pub sort: Column,
     pub is_reversed: bool,
     /// Filter: only groups whose names contain this are shown.
@@ -88,7 +56,9 @@ pub struct Model {
     pub is_typing: bool,
     /// Indices of the groups that are shown, in order.
     rows: Vec<usize>,
-    cursor: Cursor,
+    /// Group that the cursor is on, independent of its row; `None`: the first row, independent of
+    /// the group there.
+    cursor: Option<String>,
     /// Index of the first visible row.
     first_row: usize,
     /// Number of rows that fit.
@@ -108,27 +78,29 @@ impl Model {
             screen: Screen::Table,
             scroll: 0,
             details: None,
+            wanted_details: None,
+            has_quit: false,
             sort,
             is_reversed: false,
             filter: String::new(),
             is_typing: false,
             rows: Vec::new(),
-            cursor: Cursor::First,
+            cursor: None,
             first_row: 0,
             page: 1,
         }
     }
 
-    /// Applies a new state. Returns whether there is anything to redraw.
-    pub fn take(&mut self, update: Update) -> bool {
+    /// Applies a new state.
+    pub fn take(&mut self, update: Update) {
         if self.is_paused {
-            return false;
+            return;
         }
-        let had_problem = self.problem.take().is_some();
+        self.problem = None;
         let is_first = self.asked.replace(update.asked) != Some(update.asked);
         let is_same = update.state.machine.at_usec == self.state.machine.at_usec;
         if is_same && !is_first {
-            return had_problem;
+            return;
         }
         let old = (!is_first).then_some(&self.state);
         self.rates = rates::between(old, &update.state);
@@ -137,7 +109,8 @@ impl Model {
         }
         self.state = update.state;
         self.arrange();
-        true
+        // A knob may have changed since, and its tasks have run.
+        self.wanted_details = self.of_details();
     }
 
     /// Applies an error of an update.
@@ -177,7 +150,7 @@ impl Model {
     /// shown and it no longer exists.
     pub fn selected(&self) -> Option<usize> {
         match (&self.cursor, self.screen) {
-            (Cursor::On(name), Screen::Details) => self.index_of(name),
+            (Some(name), Screen::Details) => self.index_of(name),
             _ => self.rows.get(self.cursor_row()).copied(),
         }
     }
@@ -187,14 +160,14 @@ impl Model {
         groups.position(|group| group.name == name)
     }
 
-    /// Group whose details are shown.
-    pub fn of_details(&self) -> Option<&str> {
+    /// Name of the group whose details are shown.
+    fn of_details(&self) -> Option<String> {
         let index = self.selected().filter(|_| self.screen == Screen::Details)?;
-        Some(&self.state.groups[index].name)
+        Some(self.state.groups[index].name.clone())
     }
 
     fn cursor_row(&self) -> usize {
-        let Cursor::On(name) = &self.cursor else {
+        let Some(name) = &self.cursor else {
             return 0;
         };
         let row = self
@@ -232,20 +205,18 @@ impl Model {
     /// Moves a cursor whose group no longer exists to the first row. Details
     /// stay on their group and do not switch to another.
     fn reset_stale_cursor(&mut self) {
-        if let Cursor::On(name) = &self.cursor
+        if let Some(name) = &self.cursor
             && self.screen != Screen::Details
             && self.index_of(name).is_none()
         {
-            self.cursor = Cursor::First;
+            self.cursor = None;
         }
     }
 
     fn move_to(&mut self, row: usize) {
         let row = row.min(self.rows.len().saturating_sub(1));
-        self.cursor = match self.rows.get(row) {
-            Some(index) if row > 0 => Cursor::On(self.state.groups[*index].name.clone()),
-            _ => Cursor::First,
-        };
+        let index = self.rows.get(row).filter(|_| row > 0);
+        self.cursor = index.map(|index| self.state.groups[*index].name.clone());
     }
 
     fn sort_by(&mut self, column: Column) {
@@ -253,25 +224,20 @@ impl Model {
         self.arrange();
     }
 
-    pub fn press(&mut self, key: Key) -> Effect {
-        if key == Key::Interrupt {
-            return Effect::Quit;
-        }
+    pub fn press(&mut self, key: KeyCode) {
         if self.is_typing {
-            self.type_filter(key);
-            return Effect::Redraw;
+            return self.type_filter(key);
         }
         match (self.screen, key) {
-            (_, Key::Char('q')) => return Effect::Quit,
-            (_, Key::Char('p')) => self.is_paused = !self.is_paused,
-            (Screen::Help, Key::Char('?') | Key::Escape | Key::Enter)
-            | (Screen::Details, Key::Escape | Key::Enter) => self.open(Screen::Table),
-            (_, Key::Char('?')) => self.open(Screen::Help),
-            (Screen::Table, Key::Enter) => return self.open_details(),
+            (_, KeyCode::Char('q')) => self.has_quit = true,
+            (_, KeyCode::Char('p')) => self.is_paused = !self.is_paused,
+            (Screen::Help, KeyCode::Char('?') | KeyCode::Esc | KeyCode::Enter)
+            | (Screen::Details, KeyCode::Esc | KeyCode::Enter) => self.open(Screen::Table),
+            (_, KeyCode::Char('?')) => self.open(Screen::Help),
+            (Screen::Table, KeyCode::Enter) => self.open_details(),
             (Screen::Table, key) => self.press_in_table(key),
             (_, key) => self.scroll_by(key),
         }
-        Effect::Redraw
     }
 
     fn open(&mut self, screen: Screen) {
@@ -280,55 +246,55 @@ impl Model {
         self.reset_stale_cursor();
     }
 
-    fn open_details(&mut self) -> Effect {
+    fn open_details(&mut self) {
         let Some(index) = self.selected() else {
-            return Effect::Redraw;
+            return;
         };
-        let name = self.state.groups[index].name.clone();
         // Details stay on their group even if it is the first row.
-        self.cursor = Cursor::On(name.clone());
+        self.cursor = Some(self.state.groups[index].name.clone());
         self.details = None;
         self.open(Screen::Details);
-        Effect::Details(name)
+        self.wanted_details = self.of_details();
     }
 
-    fn press_in_table(&mut self, key: Key) {
+    fn press_in_table(&mut self, key: KeyCode) {
         let row = self.cursor_row();
         match key {
-            Key::Up | Key::Char('k') => self.move_to(row.saturating_sub(1)),
-            Key::Down | Key::Char('j') => self.move_to(row + 1),
-            Key::PageUp => self.move_to(row.saturating_sub(self.page)),
-            Key::PageDown | Key::Char(' ') => self.move_to(row + self.page),
-            Key::Home => self.move_to(0),
-            Key::End => self.move_to(usize::MAX),
-            Key::Char('<') | Key::Left => self.sort_by(self.sort.shifted(-1)),
-            Key::Char('>') | Key::Right => self.sort_by(self.sort.shifted(1)),
-            Key::Char('r') => {
+            KeyCode::Up | KeyCode::Char('k') => self.move_to(row.saturating_sub(1)),
+            KeyCode::Down | KeyCode::Char('j') => self.move_to(row + 1),
+            KeyCode::PageUp => self.move_to(row.saturating_sub(self.page)),
+            KeyCode::PageDown | KeyCode::Char(' ') => self.move_to(row + self.page),
+            KeyCode::Home => self.move_to(0),
+            KeyCode::End => self.move_to(usize::MAX),
+            KeyCode::Char('<') | KeyCode::Left => self.sort_by(self.sort.shifted(-1)),
+            KeyCode::Char('>') | KeyCode::Right => self.sort_by(self.sort.shifted(1)),
+            KeyCode::Char('r') => {
                 self.is_reversed = !self.is_reversed;
                 self.arrange();
             }
-            Key::Char('/') => self.is_typing = true,
-            Key::Escape => {
+            KeyCode::Char('/') => self.is_typing = true,
+            KeyCode::Esc => {
                 self.filter.clear();
                 self.arrange();
             }
-            Key::Char(letter) => {
-                if let Some(column) = COLUMNS.iter().find(|column| column.key() == letter) {
+            KeyCode::Char(letter) => {
+                let mut columns = Column::value_variants().iter();
+                if let Some(column) = columns.find(|column| column.key() == letter) {
                     self.sort_by(*column);
                 }
             }
-            Key::Enter | Key::Backspace | Key::Interrupt => (),
+            _ => (),
         }
     }
 
-    fn scroll_by(&mut self, key: Key) {
+    fn scroll_by(&mut self, key: KeyCode) {
         self.scroll = match key {
-            Key::Up | Key::Char('k') => self.scroll.saturating_sub(1),
-            Key::Down | Key::Char('j') => self.scroll + 1,
-            Key::PageUp => self.scroll.saturating_sub(self.page),
-            Key::PageDown | Key::Char(' ') => self.scroll + self.page,
-            Key::Home => 0,
-            Key::End => usize::MAX / 2,
+            KeyCode::Up | KeyCode::Char('k') => self.scroll.saturating_sub(1),
+            KeyCode::Down | KeyCode::Char('j') => self.scroll + 1,
+            KeyCode::PageUp => self.scroll.saturating_sub(self.page),
+            KeyCode::PageDown | KeyCode::Char(' ') => self.scroll + self.page,
+            KeyCode::Home => 0,
+            KeyCode::End => usize::MAX / 2,
             _ => self.scroll,
         };
     }
@@ -340,16 +306,16 @@ impl Model {
         self.scroll
     }
 
-    fn type_filter(&mut self, key: Key) {
+    fn type_filter(&mut self, key: KeyCode) {
         match key {
-            Key::Char(letter) if self.filter.chars().count() < FILTER_CHARS_MAX => {
+            KeyCode::Char(letter) if self.filter.chars().count() < FILTER_CHARS_MAX => {
                 self.filter.push(letter);
             }
-            Key::Backspace => {
+            KeyCode::Backspace => {
                 self.filter.pop();
             }
-            Key::Enter => self.is_typing = false,
-            Key::Escape => {
+            KeyCode::Enter => self.is_typing = false,
+            KeyCode::Esc => {
                 self.is_typing = false;
                 self.filter.clear();
             }

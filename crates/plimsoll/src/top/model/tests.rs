@@ -17,8 +17,8 @@ fn four() -> Model {
     let used = [100_000, 300_000, 200_000, 0];
     let before: Vec<Group> = names.iter().map(|name| group(name, 0)).collect();
     let after: Vec<Group> = names.iter().zip(used).map(|(n, u)| group(n, u)).collect();
-    assert!(model.take(update(0, &before)));
-    assert!(model.take(update(1, &after)));
+    model.take(update(0, &before));
+    model.take(update(1, &after));
     model
 }
 
@@ -37,7 +37,7 @@ fn shown(model: &mut Model, fitting: usize) -> String {
 
 fn press(model: &mut Model, keys: &str) {
     for key in keys.chars() {
-        model.press(Key::Char(key));
+        model.press(KeyCode::Char(key));
     }
 }
 
@@ -68,7 +68,7 @@ fn cursor_stays_on_the_first_row_until_moved_and_then_on_its_group() {
     assert_eq!(shown(&mut model, 9), "Abcd");
     press(&mut model, "c");
     assert_eq!(shown(&mut model, 9), "Bcad");
-    model.press(Key::Down);
+    model.press(KeyCode::Down);
     press(&mut model, "g");
     assert_eq!(shown(&mut model, 9), "abCd");
     // Its group no longer exists.
@@ -79,7 +79,7 @@ fn cursor_stays_on_the_first_row_until_moved_and_then_on_its_group() {
         (shown(&mut model, 9).as_str(), model.selected()),
         ("", None)
     );
-    assert_eq!(model.press(Key::Enter), Effect::Redraw);
+    model.press(KeyCode::Enter);
     assert_eq!(model.screen, Screen::Table);
 }
 
@@ -87,19 +87,19 @@ fn cursor_stays_on_the_first_row_until_moved_and_then_on_its_group() {
 fn pages_follow_the_cursor() {
     let mut model = four();
     assert_eq!(shown(&mut model, 2), "Bc");
-    model.press(Key::Down);
+    model.press(KeyCode::Down);
     assert_eq!(shown(&mut model, 2), "bC");
-    model.press(Key::Down);
+    model.press(KeyCode::Down);
     assert_eq!(shown(&mut model, 2), "cA");
-    model.press(Key::Up);
+    model.press(KeyCode::Up);
     assert_eq!(shown(&mut model, 2), "Ca");
-    model.press(Key::End);
+    model.press(KeyCode::End);
     assert_eq!(shown(&mut model, 2), "aD");
-    model.press(Key::PageUp);
+    model.press(KeyCode::PageUp);
     assert_eq!(shown(&mut model, 2), "Ca");
     // A larger screen shows earlier groups instead of empty rows at the end.
     assert_eq!(shown(&mut model, 4), "bCad");
-    model.press(Key::Home);
+    model.press(KeyCode::Home);
     assert_eq!(shown(&mut model, 3), "Bca");
     assert_eq!(shown(&mut model, 0), "");
 }
@@ -113,42 +113,49 @@ fn a_filter_holds_while_it_is_typed_and_until_escape() {
         (shown(&mut model, 9).as_str(), model.screen),
         ("", Screen::Table)
     );
-    model.press(Key::Backspace);
+    model.press(KeyCode::Backspace);
     press(&mut model, "B");
-    model.press(Key::Enter);
+    model.press(KeyCode::Enter);
     assert_eq!(
         (shown(&mut model, 9).as_str(), model.is_typing),
         ("B", false)
     );
-    model.press(Key::Escape);
+    model.press(KeyCode::Esc);
     assert_eq!(shown(&mut model, 9), "Bcad");
 }
 
 #[test]
 fn details_are_of_the_group_under_the_cursor() {
     let mut model = four();
-    assert_eq!(model.press(Key::Enter), Effect::Details("b".into()));
+    model.press(KeyCode::Enter);
     assert_eq!(model.screen, Screen::Details);
+    assert_eq!(model.wanted_details.take().as_deref(), Some("b"));
     // Another group is first now.
-    model.take(update(2, &[group("a", 900_000), group("b", 300_000)]));
-    assert_eq!(model.of_details(), Some("b"));
-    model.press(Key::Escape);
+    let again = [group("a", 900_000), group("b", 300_000)];
+    model.take(update(2, &again));
+    assert_eq!(model.wanted_details.take().as_deref(), Some("b"));
+    press(&mut model, "p");
+    model.take(update(3, &again));
+    assert_eq!(model.wanted_details, None, "a pause holds details, too");
+    model.press(KeyCode::Esc);
     assert_eq!((model.screen, model.of_details()), (Screen::Table, None));
-    assert_eq!(model.press(Key::Char('q')), Effect::Quit);
+    assert!(!model.has_quit);
+    model.press(KeyCode::Char('q'));
+    assert!(model.has_quit);
 }
 
 #[test]
 fn pause_stops_updates_and_the_next_answer_clears_problems() {
     let mut model = four();
     press(&mut model, "p");
-    assert!(!model.take(update(2, &[])));
+    model.take(update(2, &[]));
     model.fail("lost".into());
     assert_eq!((model.nr_rows(), model.problem.as_ref()), (4, None));
     press(&mut model, "p");
     model.fail("lost".into());
     assert_eq!(model.problem.as_deref(), Some("lost"));
     assert_eq!(model.nr_rows(), 4, "the last state stays");
-    assert!(model.take(update(2, &[])));
+    model.take(update(2, &[]));
     assert_eq!((model.nr_rows(), model.problem.as_ref()), (0, None));
 }
 
@@ -160,7 +167,7 @@ fn repeated_state_is_not_a_new_interval() {
         asked: SourceKind::Daemon,
         state: model.state.clone(),
     };
-    assert!(!model.take(again));
+    model.take(again);
     assert_eq!(model.rates, rates);
     assert_eq!(model.history.of("a").len(), 1);
 }
@@ -168,17 +175,18 @@ fn repeated_state_is_not_a_new_interval() {
 #[test]
 fn details_do_not_switch_to_another_group() {
     let mut model = four();
-    model.press(Key::Down);
-    assert_eq!(model.press(Key::Enter), Effect::Details("c".into()));
+    model.press(KeyCode::Down);
+    model.press(KeyCode::Enter);
+    assert_eq!(model.of_details().as_deref(), Some("c"));
     let without: Vec<Group> = ["a", "b", "d"].iter().map(|name| group(name, 9)).collect();
     model.take(update(2, &without));
     assert_eq!((model.of_details(), model.selected()), (None, None));
     // It may come back, for instance after a restart of the daemon.
     let again: Vec<Group> = ["a", "b", "c"].iter().map(|name| group(name, 9)).collect();
     model.take(update(3, &again));
-    assert_eq!(model.of_details(), Some("c"));
+    assert_eq!(model.of_details().as_deref(), Some("c"));
     model.take(update(4, &without));
-    model.press(Key::Escape);
+    model.press(KeyCode::Esc);
     assert_eq!(model.selected(), model.rows.first().copied());
     assert!(model.selected().is_some());
 }
