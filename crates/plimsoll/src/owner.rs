@@ -247,8 +247,8 @@ pub fn not_meant(answer: &Answer) -> CommandError {
     let kind = match answer {
         Answer::State(_) => "its state",
         Answer::Groups { .. } => "groups",
-        Answer::Reloaded { .. } => "that it has reloaded",
-        Answer::Restored { .. } => "that it has restored",
+        Answer::Reloaded(_) => "that it has reloaded",
+        Answer::Restored(_) => "that it has restored",
         Answer::Text(_) => "text",
         Answer::Refused(_) => "a refusal",
         Answer::Ending => "that it is ending",

@@ -10,6 +10,7 @@
 use std::path::PathBuf;
 
 use plimsoll_engine::knobs::Knobs;
+use plimsoll_engine::undo::UndoReport;
 use serde::{Deserialize, Serialize};
 
 use crate::config::EnforcerWanted;
@@ -138,6 +139,19 @@ pub struct Run {
     pub choice: Choice,
 }
 
+/// The file that an owner has read again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReloadReport {
+    pub config: PathBuf,
+    /// Groups of the file.
+    pub rules: usize,
+    /// Groups that are there now.
+    pub groups: usize,
+    /// Warnings for people, a line each.
+    #[serde(default)]
+    pub warnings: Vec<String>,
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
@@ -152,25 +166,11 @@ pub enum Answer {
         warnings: Vec<String>,
     },
     /// To `reload`.
-    Reloaded {
-        config: PathBuf,
-        /// Groups of the file.
-        rules: usize,
-        /// Groups that are there now.
-        groups: usize,
-        /// Warnings for people, a line each.
-        #[serde(default)]
-        warnings: Vec<String>,
-    },
+    Reloaded(ReloadReport),
     /// To `debug`.
     Text(String),
     /// To `restore`.
-    Restored {
-        /// The targets that are as they were.
-        undone: Vec<String>,
-        /// Values that could not be put back, or that others have changed since.
-        problems: Vec<String>,
-    },
+    Restored(UndoReport),
     /// The request is refused: the reason in one line.
     Refused(String),
     /// The owner is ending and has done nothing: send the request to the next one.

@@ -18,6 +18,7 @@ pub(crate) use values::{chosen, is_refused, put_back_settings, try_restore_files
 
 use plimsoll_cgroupfs::os;
 use plimsoll_cgroupfs::{CgroupError, Kind, folders_in, move_process, read_ids, read_text, tree};
+use serde::{Deserialize, Serialize};
 
 use crate::error::{EngineError, Result};
 use crate::journal::{Entry, FileRestore, Header, Held, Journal, OwnRestore, Restores};
@@ -31,11 +32,13 @@ const LEFT: &str = "plimsoll-left";
 /// Time for which a group that keeps forking is chased.
 const EVACUATION_MAX: Duration = Duration::from_secs(10);
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// Outcome of an undo; clients of the owner and readers of JSON get it as it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UndoReport {
     /// Groups and targets that are as they were.
     pub undone: Vec<String>,
     /// Changes that stay for the sake of others, which is no failure.
+    #[serde(default)]
     pub notes: Vec<String>,
     /// Failures to restore, and external changes that were kept.
     pub problems: Vec<String>,

@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 
 use plimsoll_daemon::control::protocol::{Answer, Request};
-use serde_json::json;
 
 use crate::cli::OutputArgs;
 use crate::error::Result;
@@ -11,28 +10,18 @@ use crate::output;
 use crate::owner::{Owner, not_meant};
 
 pub fn run(args: OutputArgs) -> Result<ExitCode> {
-    let (config, rules, groups, warnings) = match Owner::needed()?.ask(&Request::Reload)? {
-        Answer::Reloaded {
-            config,
-            rules,
-            groups,
-            warnings,
-        } => (config, rules, groups, warnings),
+    let report = match Owner::needed()?.ask(&Request::Reload)? {
+        Answer::Reloaded(report) => report,
         other => return Err(not_meant(&other)),
     };
-    for warning in &warnings {
+    for warning in &report.warnings {
         output::tell(warning);
     }
     if args.json {
-        let document = json!({
-            "config": config,
-            "rules": rules,
-            "groups": groups,
-            "warnings": warnings,
-        });
-        output::print_json("plimsoll.reload/1", &document)?;
+        output::print_json("plimsoll.reload/1", &report)?;
     } else {
-        let config = config.display();
+        let config = report.config.display();
+        let (rules, groups) = (report.rules, report.groups);
         let plural = if rules == 1 { "" } else { "s" };
         output::print_line(&format!(
             "reloaded {config}: {rules} group{plural} of the file, {groups} in force"

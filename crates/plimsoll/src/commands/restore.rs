@@ -9,7 +9,6 @@ use plimsoll_daemon::service;
 use plimsoll_engine::journal::{self, wait_for_last_owner};
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::undo::{self, UndoReport};
-use serde_json::json;
 
 use crate::cli::OutputArgs;
 use crate::daemon::{guard, remove_log};
@@ -72,11 +71,7 @@ fn recover_everything() -> Result<UndoReport> {
 /// Lets a running owner undo every `set`; it keeps its other groups.
 fn ask_owner(mut owner: Owner) -> Result<UndoReport> {
     match owner.ask(&Request::Restore)? {
-        Answer::Restored { undone, problems } => Ok(UndoReport {
-            undone,
-            problems,
-            ..UndoReport::default()
-        }),
+        Answer::Restored(report) => Ok(report),
         other => Err(not_meant(&other)),
     }
 }
@@ -86,12 +81,7 @@ pub fn run(args: OutputArgs) -> Result<ExitCode> {
     let report = recover_everything()?;
     let good = report.problems.is_empty();
     if args.json {
-        let document = json!({
-            "undone": report.undone,
-            "notes": report.notes,
-            "problems": report.problems,
-        });
-        output::print_json("plimsoll.restore/1", &document)?;
+        output::print_json("plimsoll.restore/1", &report)?;
     } else {
         if report.undone.is_empty() {
             output::print_line("nothing was left behind")?;

@@ -5,7 +5,7 @@ use plimsoll_engine::undo::UndoReport;
 use super::super::Service;
 use super::Refused;
 use crate::config::PROCESS_GROUP;
-use crate::control::protocol::Answer;
+use crate::control::protocol::{Answer, ReloadReport};
 
 impl Service {
     /// Removes all knobs that were `set`. An owner with a configuration file keeps them.
@@ -33,10 +33,7 @@ impl Service {
                 report.undone.push("burst-enabled".into());
             }
         }
-        let UndoReport {
-            undone, problems, ..
-        } = report;
-        Answer::Restored { undone, problems }
+        Answer::Restored(report)
     }
 
     pub(super) fn answer_reload(&mut self) -> Result<Answer, Refused> {
@@ -46,12 +43,12 @@ impl Service {
             );
         }
         let warnings = self.reload()?;
-        Ok(Answer::Reloaded {
+        Ok(Answer::Reloaded(ReloadReport {
             config: self.file.path().to_owned(),
             rules: self.config().rules.len(),
             groups: self.table.nr_applied(),
             warnings,
-        })
+        }))
     }
 
     fn allow_burst(&mut self, enabled: bool) {

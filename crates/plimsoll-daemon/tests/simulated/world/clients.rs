@@ -256,7 +256,7 @@ impl World {
         if config < GOOD {
             next.config = Some(config);
         }
-        if let Some(Answer::Reloaded { .. }) = self.request(Request::Reload, None, next) {
+        if let Some(Answer::Reloaded(_)) = self.request(Request::Reload, None, next) {
             assert!(config < GOOD, "a mistake is not noticed");
             self.counts.note("reloads");
             // An owner that polls cgroups may not know yet of what others have written.
