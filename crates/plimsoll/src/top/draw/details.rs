@@ -17,7 +17,7 @@ use crate::top::rates::{GroupRates, PPM};
 /// Width of a sparkline's name and value.
 const LABEL_WIDTH: u16 = 22;
 /// Heights from which sparklines have two lines, and three.
-const TALLER_HEIGHTS_MIN: [u16; 2] = [14, 24];
+const TALLER_HEIGHTS_MIN: [u16; 2] = [23, 30];
 
 /// Minimum of the scale, so that small values look small.
 const FULL_PPM: u64 = PPM;

@@ -185,11 +185,8 @@ headroom 30%: batch work 39.9% of 40.0% allowed; short by 1.234 s so far
 ! broken: no such cgroup
 tenant - last 1 s
 CPU            0.0%
-most           0.0%
-throttled     30.0%
-most          30.0%                                                            ▄
+throttled     30.0%                                                            ▂
 waiting        0.0%
-most           0.0%
 group       tenant
 origin      file
 cgroup      /tests/tenant
@@ -201,6 +198,9 @@ scheduled   ran 0.000 s, waited 0.000 s; 0 switches, 0 preempted, 0 overdue
 
 TASK  COMMAND  RATE  TIER
 4711  burn     25%   -
+
+KNOB   VALUE  ENFORCED BY       LOSS
+quota  2cpus  cpu.cfs_quota_us  none
 q quit  ? keys  Esc back  up/down scroll  p pause",
     );
     model.press(KeyCode::End);
