@@ -18,7 +18,7 @@ help:
 	@echo "make prove        all proofs of the policy core"
 	@echo "make lab          everything that is measured, in virtual time; hours"
 	@echo "make lab CELL=7/2/sched-ext/service-400   one cell of it, in two minutes"
-	@echo "make lab FILTER=headroom   promises whose test matches"
+	@echo "make lab FILTER=headroom   promises of tests with this in their names"
 	@echo "make lab-full     the whole matrix; resumes after an interruption"
 	@echo "make lab-report   docs/results.md and other tables from the recorded results"
 	@echo "make audit        by hand: licences, Prometheus, browser, systemd, random seeds"

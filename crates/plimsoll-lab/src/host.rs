@@ -23,7 +23,8 @@ use crate::workload::Workload;
 const GUEST_MAX_SECONDS: u32 = 400;
 const HOST_MAX_SECONDS: u32 = 1800;
 
-/// Folder with a file for each measured cell, so that an interrupted run can resume.
+/// Folder with a file for each measured cell, so that an interrupted run can resume. Without it
+/// all are measured again.
 const FIGURES: &str = "target/lab/cells";
 
 /// A scheduler or benchmark that is not part of Plimsoll.
@@ -35,12 +36,12 @@ struct Tool {
 
 /// Measures cells in parallel, prints a line for each, and returns the outcomes. A failed cell
 /// is reported in its line, and the others continue.
-pub fn measure(cells: &[Cell], jobs: usize, again: bool) -> Result<(Vec<Outcome>, usize)> {
+pub fn measure(cells: &[Cell], jobs: usize) -> Result<(Vec<Outcome>, usize)> {
     fs::create_dir_all(FIGURES).map_err(LabError::file(FIGURES))?;
     let (begun, ended) = (Instant::now(), AtomicUsize::new(0));
     let outcomes = in_parallel(jobs, cells, |cell| {
         let cell_begun = Instant::now();
-        let result = measure_cell(cell, again);
+        let result = measure_cell(cell);
         let at = format!(
             "[{}/{}, {} s] {cell}",
             ended.fetch_add(1, Ordering::Relaxed) + 1,
@@ -59,12 +60,12 @@ pub fn measure(cells: &[Cell], jobs: usize, again: bool) -> Result<(Vec<Outcome>
     Ok((found, failed))
 }
 
-fn measure_cell(cell: &Cell, again: bool) -> Result<Outcome> {
+fn measure_cell(cell: &Cell) -> Result<Outcome> {
     let tools = tools(cell)?;
     let programs = digest_of(cell, &tools)?;
     let name = cell.to_string().replace('/', "_");
     let path = Path::new(FIGURES).join(format!("{name}.json"));
-    if !again && let Some(outcome) = kept(&path, &programs) {
+    if let Some(outcome) = kept(&path, &programs) {
         return Ok(outcome);
     }
     let outcome = boot(cell, &tools)?;

@@ -29,7 +29,7 @@ use clap::{Parser, Subcommand};
 
 use cell::Cell;
 use error::{LabError, Result};
-use promises::{Measurement, Promises, printed};
+use promises::{Measurement, printed};
 use results::Results;
 
 /// The committed figures, below the project's folder, in which this program runs.
@@ -56,9 +56,6 @@ enum Action {
         /// The whole matrix
         #[arg(long, conflicts_with = "cell")]
         full: bool,
-        /// Ignore earlier results
-        #[arg(long)]
-        again: bool,
         /// Number of guests at a time, 1 to 64; each keeps one core busy
         #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
         jobs: u8,
@@ -112,23 +109,14 @@ fn run(action: Action) -> Result<()> {
         Action::Run {
             cell,
             full,
-            again,
             jobs,
             write,
         } => {
             let cells = cells(&cell, full)?;
-            let (found, failed) = host::measure(&cells, jobs.into(), again)?;
+            let (found, failed) = host::measure(&cells, jobs.into())?;
             report::print(&found, Path::new(RESULTS));
             if let Some(path) = write {
-                let mut all = if path.exists() {
-                    Results::read(&path)?
-                } else {
-                    Results::default()
-                };
-                all.cells
-                    .retain(|old| found.iter().all(|new| new.cell != old.cell));
-                all.cells.extend(found);
-                all.write(&path)?;
+                lines_file::merge(&path, found)?;
             }
             if failed > 0 {
                 Err(LabError::Failed(failed))
@@ -150,9 +138,9 @@ fn run(action: Action) -> Result<()> {
         Action::Promises { measurement, write } => promises(measurement, write),
         Action::Report { check } => {
             let results = Results::read(Path::new(RESULTS))?;
-            let promises = Promises::read(Path::new(PROMISES))?;
+            let promises = lines_file::read(Path::new(PROMISES))?;
             let act = if check { report::check } else { report::write };
-            act(&results, promises.as_ref())
+            act(&results, &promises)
         }
         Action::Guest { cell } => guest::run(&cell.parse()?),
         Action::Pipe => guest::pipe_back_and_forth(),
@@ -166,10 +154,12 @@ fn promises(measurement: Measurement, write: Option<PathBuf>) -> Result<()> {
     let (rows, failed) = measurement.run()?;
     print!("{}", printed(&rows));
     if let Some(path) = write {
-        let mut all = Promises::read(&path)?.unwrap_or_default();
-        // Earlier figures stay where a later run has none.
-        all.replace(rows, is_all && failed == 0);
-        all.write(&path)?;
+        if is_all && failed == 0 {
+            // The rows of tests that no longer exist go, too.
+            lines_file::write(&path, rows)?;
+        } else {
+            lines_file::merge(&path, rows)?;
+        }
     }
     if failed > 0 {
         Err(LabError::Failed(failed))

@@ -7,9 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cell::Cell;
 use crate::error::Result;
-use crate::lines_file;
-
-const SCHEMA: &str = "plimsoll.lab/1";
+use crate::lines_file::{self, Stored};
 
 /// Named numbers. Names carry their unit.
 pub type Figures = BTreeMap<String, f64>;
@@ -23,7 +21,16 @@ pub struct Outcome {
     pub figures: Figures,
 }
 
-/// All cells of a file, sorted by name.
+impl Stored for Outcome {
+    const SCHEMA: &'static str = "plimsoll.lab/1";
+    const KEY: &'static str = "cells";
+
+    fn cell(&self) -> &str {
+        &self.cell
+    }
+}
+
+/// All cells of a file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Results {
     pub cells: Vec<Outcome>,
@@ -31,14 +38,8 @@ pub struct Results {
 
 impl Results {
     pub fn read(path: &Path) -> Result<Self> {
-        let cells = lines_file::read(path, SCHEMA, "cells")?;
+        let cells = lines_file::read(path)?;
         Ok(Self { cells })
-    }
-
-    /// Sorted, so that a repeated measurement changes nothing in the file.
-    pub fn write(mut self, path: &Path) -> Result<()> {
-        self.cells.sort_by(|a, b| a.cell.cmp(&b.cell));
-        lines_file::write(path, SCHEMA, "cells", &self.cells)
     }
 
     #[must_use]

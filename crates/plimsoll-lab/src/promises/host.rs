@@ -1,9 +1,8 @@
 //! Boots the guests that measure promises, and stores their figures.
 
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
@@ -11,7 +10,7 @@ use super::{Guest, Row, rows};
 use crate::cell::Kernel;
 use crate::error::{LabError, Result};
 use crate::guests::{
-    self, MEASURED, digest, in_parallel, keep, kept, last_line, output_of, say, this_program,
+    self, MEASURED, digest, in_parallel, keep, kept, last_line, said_by, say, this_program,
 };
 
 /// Limit of one test in seconds of its guest's time, and of a guest in this machine's.
@@ -20,7 +19,8 @@ const HOST_MAX_SECONDS: u32 = 12 * 3600;
 
 /// The program with the tests.
 const MEASURE: &str = "target/lab/measure";
-/// Folder of the guests' figures, so that an interrupted run can resume.
+/// Folder of the guests' figures, so that an interrupted run can resume. Without it all are
+/// measured again.
 const FIGURES: &str = "target/lab/promises";
 /// The script that runs the tests in a guest, below the project's folder.
 const IN_GUEST: &str = "crates/plimsoll/tests/in-guest";
@@ -65,7 +65,7 @@ impl Place {
 /// How promises are measured.
 #[derive(Debug, clap::Args)]
 pub struct Measurement {
-    /// Only tests whose name matches, as grep -E has it
+    /// Only tests whose name contains this
     #[arg(long)]
     pub filter: Option<String>,
     /// Number of guests for each machine, 1 to 30, each with another path
@@ -74,9 +74,6 @@ pub struct Measurement {
     /// Number of guests at a time, 1 to 64; each keeps one core busy
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
     jobs: u8,
-    /// Ignore earlier figures
-    #[arg(long)]
-    again: bool,
 }
 
 /// The guest's folder. Its path is on every command line and stack, so that its length shifts
@@ -106,7 +103,9 @@ impl Measurement {
         let chosen = PLACES.iter().map(|place| (place, of_place(place)));
         let chosen: Vec<_> = chosen.filter(|(_, tests)| !tests.is_empty()).collect();
         if chosen.is_empty() {
-            return Err(LabError::Guest("no test matches the filter".to_owned()));
+            return Err(LabError::Guest(
+                "no test has the filter in its name".to_owned(),
+            ));
         }
         let work = (0..self.perturbations)
             .flat_map(|number| (0..chosen.len()).map(move |place| (place, number)));
@@ -114,7 +113,7 @@ impl Measurement {
         let ended = AtomicUsize::new(0);
         let guests = in_parallel(self.jobs.into(), &work, |&(place, number)| {
             let (place, tests) = &chosen[place];
-            let guest = self.guest(place, tests, number, &programs);
+            let guest = Self::guest(place, tests, number, &programs);
             let guest = guest.map_err(|error| say(&format!("FAILED: {error}"))).ok();
             let ended = ended.fetch_add(1, Ordering::Relaxed) + 1;
             say(&format!("[{ended}/{}]", work.len()));
@@ -137,7 +136,7 @@ impl Measurement {
     }
 
     /// Figures of a guest, of an earlier run if it had the same programs and tests.
-    fn guest(&self, place: &Place, tests: &[String], number: u8, programs: &str) -> Result<Guest> {
+    fn guest(place: &Place, tests: &[String], number: u8, programs: &str) -> Result<Guest> {
         let words = [
             programs,
             &place.name(),
@@ -147,9 +146,7 @@ impl Measurement {
         let digest = digest(&[], &words)?;
         let path = Path::new(FIGURES).join(format!("{digest}.json"));
         let name = format!("{} in {}", place.name(), guest_folder(number));
-        if !self.again
-            && let Some(guest) = kept::<Guest>(&path, &digest)
-        {
+        if let Some(guest) = kept::<Guest>(&path, &digest) {
             say(&format!("{name}: {} figures, kept", guest.figures.len()));
             return Ok(guest);
         }
@@ -212,29 +209,13 @@ impl Measurement {
     /// The names of the tests, filtered.
     fn tests(&self) -> Result<Vec<String>> {
         let mut list = Command::new(MEASURE);
-        let listed = output_of(list.args(["--list", "--format", "terse"]), "the tests")?;
-        let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
-        let names: Vec<String> = listed
+        list.args(["--list", "--format", "terse"])
+            .args(&self.filter);
+        let listed = said_by(&mut list, "the tests")?;
+        let names = listed
             .lines()
-            .filter_map(|line| Some(line.strip_suffix(": test")?.to_owned()))
-            .collect();
-        let Some(filter) = &self.filter else {
-            return Ok(names);
-        };
-        let mut grep = Command::new("grep");
-        let mut grep = grep
-            .args(["-E", "-e", filter])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(LabError::file("grep"))?;
-        if let Some(mut input) = grep.stdin.take() {
-            let written = input.write_all((names.join("\n") + "\n").as_bytes());
-            written.map_err(LabError::file("grep"))?;
-        }
-        let matched = grep.wait_with_output().map_err(LabError::file("grep"))?;
-        let matched = String::from_utf8_lossy(&matched.stdout).into_owned();
-        Ok(matched.lines().map(str::to_owned).collect())
+            .filter_map(|line| Some(line.strip_suffix(": test")?.to_owned()));
+        Ok(names.collect())
     }
 
     /// Hash of all that affects figures, except the kernel, whose version is with them.

@@ -11,14 +11,11 @@ pub use host::Measurement;
 pub use page::{printed, promises_table, scheduler_table};
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
-use crate::lines_file;
+use crate::lines_file::Stored;
 
-const SCHEMA: &str = "plimsoll.promises/1";
 /// Prefix of a line with a figure in the output of a test.
 const FIGURE: &str = "FIGURE ";
 
@@ -125,6 +122,15 @@ pub struct Row {
     pub programs: String,
 }
 
+impl Stored for Row {
+    const SCHEMA: &'static str = "plimsoll.promises/1";
+    const KEY: &'static str = "rows";
+
+    fn cell(&self) -> &str {
+        &self.cell
+    }
+}
+
 impl Figure {
     /// Distance of the figure beyond its bounds; negative inside them. A lower bound of 0 bounds
     /// nothing: figures are not negative, and 0 is the best.
@@ -207,37 +213,6 @@ fn rows(place: &str, programs: &str, guests: &[Guest]) -> Vec<Row> {
         }
     };
     order.iter().map(row).collect()
-}
-
-/// All rows of a file.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Promises {
-    pub rows: Vec<Row>,
-}
-
-impl Promises {
-    /// Reads a file; `None` if there is none, because nothing was measured yet.
-    pub fn read(path: &Path) -> Result<Option<Self>> {
-        if !path.exists() {
-            return Ok(None);
-        }
-        let rows = lines_file::read(path, SCHEMA, "rows")?;
-        Ok(Some(Self { rows }))
-    }
-
-    /// Replaces the rows of the tests that were measured anew. `is_all`: all tests were measured,
-    /// so the rows of tests that no longer exist go, too.
-    pub fn replace(&mut self, new: Vec<Row>, is_all: bool) {
-        let is_old = |row: &Row| !is_all && new.iter().all(|new| new.cell != row.cell);
-        self.rows.retain(is_old);
-        self.rows.extend(new);
-        // The figures of a test stay in the order in which it prints them.
-        self.rows.sort_by(|a, b| a.cell.cmp(&b.cell));
-    }
-
-    pub fn write(&self, path: &Path) -> Result<()> {
-        lines_file::write(path, SCHEMA, "rows", &self.rows)
-    }
 }
 
 #[cfg(test)]
@@ -324,36 +299,5 @@ mod tests {
         }
         let row = rows("6.18/2", "abc", &guests).remove(0);
         assert_eq!((row.verdict, row.worst), (Verdict::WorstMissed, 11.0));
-    }
-
-    #[test]
-    fn new_rows_replace_those_of_the_same_test() {
-        let old = row(&[9.0]);
-        let other = Row {
-            cell: "7/2/other".to_owned(),
-            ..old.clone()
-        };
-        let renamed = Row {
-            figure: "renamed".to_owned(),
-            ..old.clone()
-        };
-        let mut promises = Promises::default();
-        promises.replace(vec![other.clone(), old], false);
-        promises.replace(vec![renamed.clone()], false);
-        assert_eq!(promises.rows, [renamed.clone(), other]);
-        promises.replace(vec![renamed.clone()], true);
-        assert_eq!(promises.rows, [renamed]);
-    }
-
-    #[test]
-    fn file_is_read_back() {
-        let folder = std::env::temp_dir().join(format!("plimsoll-lab-{}", std::process::id()));
-        let mut promises = Promises::default();
-        promises.replace(vec![row(&[8.0, 9.0])], true);
-        promises.write(&folder).unwrap();
-        let back = Promises::read(&folder).unwrap().unwrap();
-        assert_eq!(back.rows, promises.rows);
-        std::fs::remove_file(&folder).unwrap();
-        assert_eq!(Promises::read(&folder).unwrap(), None);
     }
 }

@@ -2,10 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::{Promises, Row, Verdict};
+use super::{Row, Verdict};
 use crate::report::Table;
-
-const NOT_MEASURED: &str = "Nothing was measured yet: `make lab` does it, in some hours.\n";
 
 /// Formats a number with up to three decimals: the smaller the number, the more.
 fn number(value: f64) -> String {
@@ -65,30 +63,21 @@ fn table<'r>(rows: impl Iterator<Item = &'r Row>) -> String {
 
 /// The section of docs/results.md: a table for each machine.
 #[must_use]
-pub fn promises_table(promises: Option<&Promises>) -> String {
-    let Some(promises) = promises else {
-        return NOT_MEASURED.to_owned();
-    };
-    let count = |verdict| {
-        let rows = promises.rows.iter();
-        rows.filter(|row| row.verdict == verdict).count()
-    };
+pub fn promises_table(promises: &[Row]) -> String {
+    let count = |verdict| promises.iter().filter(|row| row.verdict == verdict).count();
     let [met, worst, missed] = [Verdict::Met, Verdict::WorstMissed, Verdict::Missed].map(count);
-    let guests = promises.rows.iter().map(|row| row.guests);
+    let guests = promises.iter().map(|row| row.guests);
     let mut text = format!(
         "Each figure was measured in {} guests that differ in nothing but the length of a path. \
          {met} bounds are met, {worst} by the median only, {missed} are missed.\n",
         guests.max().unwrap_or(0)
     );
-    let mut places: Vec<(&str, &str)> = promises.rows.iter().map(place).collect();
+    let mut places: Vec<(&str, &str)> = promises.iter().map(place).collect();
     places.sort_unstable();
     places.dedup();
     for (name, kernel) in places {
         let cpus = name.rsplit('/').next().unwrap_or(name);
-        let rows = promises
-            .rows
-            .iter()
-            .filter(|row| place(row) == (name, kernel));
+        let rows = promises.iter().filter(|row| place(row) == (name, kernel));
         let _ = write!(text, "\nLinux {kernel}, CPUs: {cpus}\n\n{}", table(rows));
     }
     text
@@ -100,13 +89,11 @@ fn place(row: &Row) -> (&str, &str) {
     (name, &row.kernel)
 }
 
-/// The table of docs/scheduler.md; `None` without figures of the scheduler.
+/// The table of docs/scheduler.md.
 #[must_use]
-pub fn scheduler_table(promises: Option<&Promises>) -> Option<String> {
+pub fn scheduler_table(promises: &[Row]) -> String {
     let of_scheduler = |row: &&Row| !test(row).starts_with("stock::");
-    let mut rows = promises?.rows.iter().filter(of_scheduler).peekable();
-    rows.peek()?;
-    Some(table(rows))
+    table(promises.iter().filter(of_scheduler))
 }
 
 /// Rows for a terminal.
@@ -154,24 +141,13 @@ mod tests {
         }
     }
 
-    fn stored() -> Promises {
-        let mut stored = Promises::default();
-        stored.replace(vec![row(9.0)], true);
-        stored
-    }
-
     #[test]
-    fn tables_say_what_is_missed_and_whether_anything_was_measured() {
-        let text = promises_table(Some(&stored()));
+    fn tables_say_what_is_missed() {
+        let rows = [row(9.0)];
+        let text = promises_table(&rows);
         assert!(text.contains("**missed**"), "{text}");
         assert!(text.contains("Linux 7.2, CPUs: 2"), "{text}");
-        assert_eq!(promises_table(None), NOT_MEASURED);
-        assert!(
-            scheduler_table(Some(&stored()))
-                .unwrap()
-                .contains("at most 9.50")
-        );
-        assert_eq!(scheduler_table(Some(&Promises::default())), None);
+        assert!(scheduler_table(&rows).contains("at most 9.50"));
     }
 
     #[test]

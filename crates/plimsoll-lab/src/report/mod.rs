@@ -12,7 +12,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::error::{LabError, Result};
-use crate::promises::{Promises, promises_table, scheduler_table};
+use crate::promises::{Row, promises_table, scheduler_table};
 use crate::results::{Outcome, Results};
 
 pub use table::Table;
@@ -62,17 +62,14 @@ fn compared(found: &[Outcome], committed: &Results) -> String {
 
 /// Generates files from results, by name within the project: `docs/results.md`, its plots, and the
 /// README and `docs/scheduler.md` with their tables.
-fn files(results: &Results, promises: Option<&Promises>) -> Result<Vec<(String, String)>> {
+fn files(results: &Results, promises: &[Row]) -> Result<Vec<(String, String)>> {
     let mut files = vec![("docs/results.md".to_owned(), page(results, promises))];
     files.extend(plot::all(results)?);
     let table = beside::headline(results);
     files.push(("README.md".to_owned(), with("README.md", &table)?));
-    // Until it is measured, the table stays as it is.
-    if let Some(table) = scheduler_table(promises) {
-        let name = "docs/scheduler.md";
-        let table = format!("\n{table}\n");
-        files.push((name.to_owned(), with(name, &table)?));
-    }
+    let name = "docs/scheduler.md";
+    let table = format!("\n{}\n", scheduler_table(promises));
+    files.push((name.to_owned(), with(name, &table)?));
     Ok(files)
 }
 
@@ -95,7 +92,7 @@ fn bad(path: &str, why: &str) -> LabError {
     }
 }
 
-pub fn write(results: &Results, promises: Option<&Promises>) -> Result<()> {
+pub fn write(results: &Results, promises: &[Row]) -> Result<()> {
     for (name, text) in files(results, promises)? {
         fs::write(&name, text).map_err(LabError::file(name))?;
     }
@@ -103,7 +100,7 @@ pub fn write(results: &Results, promises: Option<&Promises>) -> Result<()> {
 }
 
 /// Fails if a generated file differs from the present one.
-pub fn check(results: &Results, promises: Option<&Promises>) -> Result<()> {
+pub fn check(results: &Results, promises: &[Row]) -> Result<()> {
     for (name, text) in files(results, promises)? {
         if fs::read_to_string(&name).map_err(LabError::file(&name))? != text {
             return Err(bad(
@@ -115,7 +112,7 @@ pub fn check(results: &Results, promises: Option<&Promises>) -> Result<()> {
     Ok(())
 }
 
-fn page(results: &Results, promises: Option<&Promises>) -> String {
+fn page(results: &Results, promises: &[Row]) -> String {
     let kernels = results.cells.iter().map(|outcome| outcome.kernel.as_str());
     let mut kernels: Vec<&str> = kernels.collect();
     kernels.sort_unstable();
