@@ -182,7 +182,6 @@ fn brief(outcome: &Outcome) -> String {
         ("p99_median_us", "median p99 µs"),
         ("instructions_per_switch", "instructions per switch"),
         ("instructions_per_message", "instructions per message"),
-        ("idle_share", "idle share"),
     ] {
         if let Some(value) = outcome.figures.get(name) {
             return format!("{words} {value}");

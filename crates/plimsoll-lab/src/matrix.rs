@@ -4,7 +4,7 @@ use crate::cell::Cell;
 use crate::cell::Kernel::{self, V6_1, V6_12, V6_18, V7};
 use crate::cpus::Cpus;
 use crate::policy::Policy;
-use crate::workload::{Allowance, Workload};
+use crate::workload::Workload;
 
 /// The policies of the README's table.
 pub const HEADLINE: [Policy; 9] = [
@@ -46,10 +46,6 @@ pub const BESIDE: [Policy; 5] = [
     Policy::Stock(0),
     Policy::SchedExt(0),
 ];
-/// Policies of headroom's table.
-pub const HEADROOM: [Policy; 2] = [Policy::Stock(30), Policy::SchedExt(30)];
-/// Policies that enforce quotas.
-pub const ENFORCERS: [Policy; 2] = [Policy::Stock(0), Policy::SchedExt(0)];
 /// Policies of the source's latency table.
 pub const LATENCY: [Policy; 6] = [
     Policy::Alone,
@@ -71,11 +67,8 @@ pub const SEED_POLICIES: [Policy; 5] = [
     Policy::Tuned,
     Policy::SchedExt(0),
 ];
-/// Service loads of headroom's table, in percent.
-pub const MAIN_LOADS: [u8; 6] = [30, 40, 50, 60, 70, 80];
 /// Shares of the machine that the service needs.
 pub const LOADS: [u8; 4] = [10, 30, 50, 70];
-pub const ALLOWANCES: [Allowance; 3] = [Allowance::All, Allowance::Quota, Allowance::QuotaAndBurst];
 /// Schedulers under which the cost of a switch is measured.
 pub const SWITCHES: [Policy; 6] = [
     Policy::Fair,
@@ -129,11 +122,6 @@ pub fn chosen() -> Vec<Cell> {
     let switches = [Policy::Fair, Policy::Unmanaged, Policy::Managed];
     cells.add(V7, Cpus::ONE, &switches, Workload::Pipe);
     cells.add(V7, Cpus::ONE, &switches, Workload::Hackbench);
-    cells.add(V7, Cpus::TWO, &[Policy::SchedExt(30)], Workload::Main(50));
-    for allowance in ALLOWANCES {
-        let stock = [Policy::Stock(0)];
-        cells.add(V7, Cpus::TWO, &stock, Workload::Burst(allowance));
-    }
     cells.0
 }
 
@@ -171,14 +159,8 @@ pub fn full() -> Vec<Cell> {
 fn sources(cells: &mut Cells, kernel: Kernel) {
     cells.add(kernel, Cpus::TWO, &BESIDE, Workload::Bt1);
     cells.add(kernel, Cpus::TWO, &BESIDE, Workload::Bt2);
-    for percent in MAIN_LOADS {
-        cells.add(kernel, Cpus::TWO, &HEADROOM, Workload::Main(percent));
-    }
     for percent in LATENCY_LOADS {
         cells.add(kernel, Cpus::TWO, &LATENCY, Workload::Latency(percent));
-    }
-    for allowance in ALLOWANCES {
-        cells.add(kernel, Cpus::TWO, &ENFORCERS, Workload::Burst(allowance));
     }
 }
 

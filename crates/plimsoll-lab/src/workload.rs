@@ -26,23 +26,11 @@ pub enum Workload {
     Bt1,
     /// Scenario 2 of the batch class's source: average latency.
     Bt2,
-    /// Headroom's table of shares: a service load of this percentage beside batch work.
-    Main(u8),
     /// Headroom's latency table: requests of 2 ms at this percentage of the source's load 1.0.
     Latency(u8),
-    /// The burst experiment: bursts of requests without quota, with one, with one and burst.
-    Burst(Allowance),
 }
 
-/// Limit of the bursty service of [`Workload::Burst`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Allowance {
-    All,
-    Quota,
-    QuotaAndBurst,
-}
-
-const NAMES: [(Workload, &str); 31] = [
+const NAMES: [(Workload, &str); 22] = [
     (Workload::Service400, "service-400"),
     (Workload::Load(10), "load-10"),
     (Workload::Load(30), "load-30"),
@@ -54,12 +42,6 @@ const NAMES: [(Workload, &str); 31] = [
     (Workload::Hackbench, "hackbench"),
     (Workload::Bt1, "bt-1"),
     (Workload::Bt2, "bt-2"),
-    (Workload::Main(30), "main-30"),
-    (Workload::Main(40), "main-40"),
-    (Workload::Main(50), "main-50"),
-    (Workload::Main(60), "main-60"),
-    (Workload::Main(70), "main-70"),
-    (Workload::Main(80), "main-80"),
     (Workload::Latency(100), "latency-100"),
     (Workload::Latency(110), "latency-110"),
     (Workload::Latency(120), "latency-120"),
@@ -67,12 +49,6 @@ const NAMES: [(Workload, &str); 31] = [
     (Workload::Latency(140), "latency-140"),
     (Workload::Latency(150), "latency-150"),
     (Workload::Latency(160), "latency-160"),
-    (Workload::Burst(Allowance::All), "burst-no-quota"),
-    (Workload::Burst(Allowance::Quota), "burst-quota"),
-    (
-        Workload::Burst(Allowance::QuotaAndBurst),
-        "burst-quota-burst",
-    ),
     (Workload::Seeds(6), "seeds-6"),
     (Workload::Seeds(30), "seeds-30"),
     (Workload::Seeds(50), "seeds-50"),
@@ -91,10 +67,7 @@ impl Workload {
             Self::Pipe | Self::Hackbench if cpus != Cpus::ONE => {
                 needs("on one CPU, where a nanosecond is an instruction")
             }
-            Self::Burst(_) if !matches!(policy, Policy::Stock(0) | Policy::SchedExt(0)) => {
-                needs("under stock or sched-ext, which enforce the limit")
-            }
-            Self::Pipe | Self::Hackbench | Self::Burst(_) => Ok(()),
+            Self::Pipe | Self::Hackbench => Ok(()),
             _ if !policy.is_of_batch_work() => {
                 Err(format!("{policy} is a policy for pipe and hackbench"))
             }

@@ -16,8 +16,6 @@ use crate::workload::Workload;
 /// Measured time of a service. The p99 of 10 s of 400 requests a second varies by 3 % between
 /// seeds, that of 5 s by more.
 const SECONDS: u32 = 10;
-/// Measured time of a steady load, whose figures are sums.
-const STEADY_SECONDS: u32 = 5;
 /// Runs of [`Workload::Seeds`], and the measured time of each.
 const SEEDS: u32 = 8;
 const SEED_SECONDS: u32 = 5;
@@ -78,7 +76,7 @@ pub fn seeds(group: &Group, workload: Workload, cpus: Cpus) -> Result<Figures> {
 }
 
 /// Latencies, requests and failures of a service's report.
-pub fn latencies(said: &Value) -> Result<Figures> {
+fn latencies(said: &Value) -> Result<Figures> {
     let mut figures = Figures::new();
     for name in ["p50_us", "p90_us", "p99_us", "p999_us", "max_us", "mean_us"] {
         let value = number(&said["latency"][name])?;
@@ -100,27 +98,14 @@ pub fn serve(
 ) -> Result<Value> {
     let flags = flags(workload, cpus, seconds, seed);
     if workload != Workload::Tcp400 {
-        return plimsoll(Some(group), &format!("load service {flags} --json"));
+        return report(PLIMSOLL, group, &format!("load service {flags} --json"));
     }
-    let mut server = command(LAB, Some(group), "load serve --listen 127.0.0.1:7117");
+    let mut server = command(LAB, group, "load serve --listen 127.0.0.1:7117");
     let server = server.stdout(Stdio::null()).stderr(Stdio::null());
     let server = Server(server.spawn().map_err(LabError::command(LAB))?);
     server.wait()?;
     let words = format!("load request --connect 127.0.0.1:7117 {flags}");
-    report(LAB, Some(group), &words)
-}
-
-/// Runs a steady service load of a percentage of the machine.
-pub fn steady(group: &Group, percent: u8) -> Result<Figures> {
-    let said = plimsoll(
-        Some(group),
-        &format!("load steady --percent {percent} --duration {STEADY_SECONDS}s --json"),
-    )?;
-    let achieved = number(&said["percent_achieved"])? / 100.0;
-    Ok(Figures::from([(
-        "main_share".to_owned(),
-        round(achieved, 1e5),
-    )]))
+    report(LAB, group, &words)
 }
 
 /// A server that ends with the measurement.
@@ -147,21 +132,15 @@ impl Drop for Server {
     }
 }
 
-fn command(program: &str, group: Option<&Group>, words: &str) -> Command {
+fn command(program: &str, group: &Group, words: &str) -> Command {
     let mut command = Command::new(program);
     command.args(words.split(' ')).stdin(Stdio::null());
-    if let Some(group) = group {
-        group.adopt(&mut command);
-    }
+    group.adopt(&mut command);
     command
 }
 
-/// Runs one of Plimsoll's commands in a group and reads the JSON that it prints.
-pub fn plimsoll(group: Option<&Group>, words: &str) -> Result<Value> {
-    report(PLIMSOLL, group, words)
-}
-
-fn report(program: &str, group: Option<&Group>, words: &str) -> Result<Value> {
+/// Runs a command in a group and reads the JSON that it prints.
+fn report(program: &str, group: &Group, words: &str) -> Result<Value> {
     let mut command = command(program, group, words);
     let what = format!("{program} {words}");
     let said = said_by(&mut command, &what)?;

@@ -1,7 +1,6 @@
 //! Guest part: sets up a policy, runs a workload under it, and prints the figures.
 
 mod batch;
-mod burst;
 mod counters;
 mod group;
 mod load;
@@ -55,7 +54,6 @@ pub fn run(cell: &Cell) -> Result<()> {
 fn measure(cell: &Cell) -> Result<Figures> {
     match cell.workload {
         Workload::Pipe | Workload::Hackbench => switches::measure(cell),
-        Workload::Burst(allowance) => burst::measure(cell, allowance),
         Workload::Web => web::measure(cell),
         _ => beside_batch(cell),
     }
@@ -68,12 +66,11 @@ fn beside_batch(cell: &Cell) -> Result<Figures> {
     thread::sleep(SETTLE);
     let window = Window::open(&batch)?;
     let mut figures = match cell.workload {
-        Workload::Main(percent) => load::steady(&service, percent)?,
         workload @ Workload::Seeds(_) => load::seeds(&service, workload, cell.cpus)?,
         workload => load::service(&service, workload, cell.cpus)?,
     };
     figures.extend(window.close(&batch)?);
-    if !matches!(cell.workload, Workload::Main(_) | Workload::Seeds(_)) {
+    if !matches!(cell.workload, Workload::Seeds(_)) {
         figures.extend(traced::inversions(&service, cell, &batch)?);
     }
     batch.end()?;

@@ -11,12 +11,3 @@ pub const PRINTED_LATENCY: [(u8, [Option<f64>; 4]); 7] = [
     (150, [Some(1.24), None, Some(1.32), None]),
     (160, [Some(1.74), None, Some(1.50), None]),
 ];
-/// Idle shares that the same patches promise beside a service load in percent.
-pub const PRINTED_IDLE: [(u8, f64); 6] = [
-    (30, 0.30),
-    (40, 0.30),
-    (50, 0.30),
-    (60, 0.30),
-    (70, 0.30),
-    (80, 0.20),
-];

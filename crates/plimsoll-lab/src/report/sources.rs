@@ -2,25 +2,17 @@
 
 use std::fmt::Write as _;
 
-use super::printed::{PRINTED_IDLE, PRINTED_LATENCY};
+use super::printed::PRINTED_LATENCY;
 use super::table::{Table, micros, number, percent, times};
 use crate::cell::{Cell, Kernel};
 use crate::cpus::Cpus;
-use crate::matrix::{
-    ALLOWANCES, BESIDE, ENFORCERS, HEADROOM, KERNELS, LATENCY, LATENCY_LOADS, MAIN_LOADS,
-};
+use crate::matrix::{BESIDE, KERNELS, LATENCY, LATENCY_LOADS};
 use crate::policy::Policy;
 use crate::results::Results;
-use crate::workload::{Allowance, Workload};
+use crate::workload::Workload;
 
 pub fn tables(results: &Results) -> String {
-    let parts = [
-        success(results),
-        latency_of_bt(results),
-        shares(results),
-        latency(results),
-        burst(results),
-    ];
+    let parts = [success(results), latency_of_bt(results), latency(results)];
     let text = parts.concat();
     if text.is_empty() {
         return text;
@@ -111,45 +103,6 @@ fn latency_of_bt(results: &Results) -> String {
     )
 }
 
-fn shares(results: &Results) -> String {
-    let mut table = Table::new(&[
-        "service load",
-        "enforcer",
-        "idle",
-        "source",
-        "batch work",
-        "service",
-        "cell",
-    ]);
-    for kernel in KERNELS {
-        for percent_main in MAIN_LOADS {
-            for policy in HEADROOM {
-                let cell = cell(kernel, policy, Workload::Main(percent_main));
-                let of = |name: &str| results.figure(&cell, name);
-                if of("idle_share").is_none() {
-                    continue;
-                }
-                let printed = PRINTED_IDLE.iter().find(|(main, _)| *main == percent_main);
-                table.row(vec![
-                    format!("{percent_main} %"),
-                    policy.words().replace("Plimsoll, ", ""),
-                    percent(of("idle_share"), 1),
-                    percent(printed.map(|(_, idle)| *idle), 0),
-                    percent(of("batch_share"), 1),
-                    percent(of("main_share"), 1),
-                    format!("`{cell}`"),
-                ]);
-            }
-        }
-    }
-    section(
-        "Headroom: the table of shares",
-        "A service load of a percentage of the machine, batch work that uses all the rest, and a headroom of \
-         30 %.",
-        &table,
-    )
-}
-
 fn latency(results: &Results) -> String {
     let mut text = String::new();
     for kernel in KERNELS {
@@ -212,59 +165,5 @@ fn latency(results: &Results) -> String {
          on a large machine with shared caches, which cost its web server more than the scheduler does; \
          here there are none.\n\n{}{text}",
         super::plot::latency_image(results)
-    )
-}
-
-fn burst(results: &Results) -> String {
-    let mut table = Table::new(&[
-        "allowance",
-        "enforcer",
-        "p50 µs",
-        "p99 µs",
-        "source",
-        "p99.9 µs",
-        "source",
-        "max µs",
-        "source",
-        "failed",
-        "cell",
-    ]);
-    for kernel in KERNELS {
-        for policy in ENFORCERS {
-            for allowance in ALLOWANCES {
-                let cell = cell(kernel, policy, Workload::Burst(allowance));
-                let of = |name: &str| results.figure(&cell, name);
-                if of("p99_us").is_none() {
-                    continue;
-                }
-                let (words, printed) = match allowance {
-                    Allowance::All => ("no quota", ["-"; 3]),
-                    Allowance::Quota => ("quota", ["933", "3,068", "20,054"]),
-                    Allowance::QuotaAndBurst => ("quota and burst", ["12", "19", "406"]),
-                };
-                let failed = of("failures").zip(of("requests"));
-                table.row(vec![
-                    words.to_owned(),
-                    policy.words().replace("Plimsoll, ", ""),
-                    micros(of("p50_us")),
-                    micros(of("p99_us")),
-                    printed[0].to_owned(),
-                    micros(of("p999_us")),
-                    printed[1].to_owned(),
-                    micros(of("max_us")),
-                    printed[2].to_owned(),
-                    percent(failed.map(|(failed, all)| failed / all), 2),
-                    format!("`{cell}`"),
-                ]);
-            }
-        }
-    }
-    section(
-        "Bandwidth: a bursty service under a quota, without and with burst",
-        "24 requests of 1 ms at once every 310 ms under a quota of 16 ms in 100 ms: one and a half quotas at \
-         once, half of one on average. The source's requests need microseconds and come to 5 of 6 CPUs, so \
-         its figures are wake-up latencies and ours hold the service time of a burst; the promise to compare \
-         is that burst takes p99 back to that without a quota.",
-        &table,
     )
 }
