@@ -61,8 +61,6 @@ pub enum CommandError {
     NoTaskRates { target: String },
     #[error("top needs a terminal as standard input and output; `top --once` does not")]
     NoTerminal,
-    #[error("threads: `{given}` is out of range; allowed: 1 to {max}")]
-    Threads { given: usize, max: usize },
     #[error(
         "samples: a file and the distribution `empirical` need each other; \
          allowed: --samples FILE alone"

@@ -43,7 +43,7 @@ fn the_table_has_a_row_for_each_cell() {
 
 #[test]
 fn the_json_has_every_figure() {
-    let document = folder().json(&format!("{SMALL} --seed 9 --threads 1"));
+    let document = folder().json(&format!("{SMALL} --seed 9"));
     assert_eq!(document["schema"], "plimsoll.sim-interference/1");
     assert_eq!(
         (&document["seed"], &document["complete"]),
@@ -64,22 +64,6 @@ fn the_json_has_every_figure() {
     let counts = cell["wcet_counts"].as_array().unwrap();
     let counted: u64 = counts.iter().map(|count| count.as_u64().unwrap()).sum();
     assert_eq!(counted + cell["longer"].as_u64().unwrap(), 50_000);
-}
-
-#[test]
-fn the_figures_depend_on_the_seed_and_not_on_threads() {
-    let folder = folder();
-    let cells = |seed: u64, threads: usize| {
-        let words = "--mean 70% --groups 5 --distribution poisson,lognormal:0.5 \
-                     --correlation 0.5 --periods 10007";
-        let document = folder.json(&format!("{words} --seed {seed} --threads {threads}"));
-        document["cells"].clone()
-    };
-    let one = cells(9, 1);
-    for threads in [2, 7] {
-        assert_eq!(cells(9, threads), one, "{threads} threads");
-    }
-    assert_ne!(cells(10, 2), one);
 }
 
 #[test]
@@ -153,7 +137,6 @@ fn bad_input_is_refused_in_one_line_with_the_allowed_values() {
         ("--correlation NaN", "correlation: `NaN`"),
         ("--periods 999", "periods: `999`"),
         ("--periods 1000000000001", "periods: `1000000000001`"),
-        ("--threads 0", "threads: `0`"),
         ("--distribution pareto:1", "alpha: `1`"),
         ("--distribution pareto:101", "alpha: `101`"),
         ("--distribution pareto:NaN", "alpha: `NaN`"),

@@ -1,6 +1,5 @@
 //! Distributions of the demand of a group in a period.
 
-use std::fmt;
 use std::sync::Arc;
 
 use super::samples::Samples;
@@ -83,16 +82,5 @@ impl Distribution {
         let is_allowed = (least..=most).contains(&value);
         (!is_allowed)
             .then(|| format!("{field}: `{value}` is out of range; allowed: {least} to {most}"))
-    }
-}
-
-impl fmt::Display for Distribution {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        match self {
-            Self::Pareto { alpha } => write!(f, "pareto (alpha {alpha})"),
-            Self::Lognormal { sigma } => write!(f, "lognormal (sigma {sigma})"),
-            Self::Empirical(samples) => write!(f, "empirical ({})", samples.file()),
-            _ => f.write_str(self.name()),
-        }
     }
 }

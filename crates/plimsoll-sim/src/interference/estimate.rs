@@ -37,13 +37,6 @@ impl Estimate {
             half_width: half_width(batches),
         }
     }
-
-    /// Whether the interval contains a value.
-    #[must_use]
-    pub fn contains(&self, value: f64) -> bool {
-        self.half_width
-            .is_some_and(|half_width| (value - self.mean).abs() <= half_width)
-    }
 }
 
 fn half_width(batches: &[f64]) -> Option<f64> {
@@ -128,13 +121,11 @@ mod tests {
             (half_width - 2.776 * 0.5_f64.sqrt()).abs() < 1e-5,
             "{half_width}"
         );
-        assert!(estimate.contains(4.9) && !estimate.contains(5.0));
     }
 
     #[test]
     fn one_batch_has_no_interval() {
         let estimate = Estimate::of_batches(3.0, &[3.0]);
         assert_eq!(estimate.half_width, None);
-        assert!(!estimate.contains(3.0));
     }
 }

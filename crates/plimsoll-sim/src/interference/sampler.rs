@@ -303,7 +303,7 @@ mod tests {
                 let draws = draws(&distribution, &groups, correlation);
                 for (draws, asked) in draws.iter().zip([0.3, 0.9]) {
                     let got = mean(draws);
-                    assert!((got / asked - 1.0).abs() < 0.01, "{distribution}: {got}");
+                    assert!((got / asked - 1.0).abs() < 0.01, "{distribution:?}: {got}");
                 }
             }
         }
@@ -317,7 +317,7 @@ mod tests {
             let together = draws(&distribution, &groups, 0.5);
             for beyond in [0.25, 0.65, 0.95, 1.55, 2.05] {
                 let (a, b) = (tail(&apart[0], beyond), tail(&together[0], beyond));
-                assert!((a - b).abs() < 0.005, "{distribution} {beyond}: {a} {b}");
+                assert!((a - b).abs() < 0.005, "{distribution:?} {beyond}: {a} {b}");
             }
         }
     }

@@ -19,6 +19,15 @@ fn rows() -> Vec<Row> {
 }
 
 #[test]
+fn figures_depend_on_the_seed_and_not_on_threads() {
+    let one = run(rows(), 10_007, 9, 1);
+    for threads in [2, 7] {
+        assert_eq!(run(rows(), 10_007, 9, threads), one, "{threads} threads");
+    }
+    assert_ne!(run(rows(), 10_007, 10, 2), one);
+}
+
+#[test]
 fn stopped_experiment_returns_partial_figures_of_all_rows() {
     let experiment = Experiment {
         rows: rows(),

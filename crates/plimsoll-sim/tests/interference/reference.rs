@@ -36,7 +36,7 @@ fn same_draws_meet_the_same_deadlines_as_the_pseudo_code() {
                 let demand_ns = draws.next();
                 let is_met = machine.period(demand_ns).is_met;
                 let expected = plain.period(demand_ns);
-                let place = format!("{}, {burst:?}, period {period}", row.distribution);
+                let place = format!("{}, {burst:?}, period {period}", row.distribution.name());
                 assert_eq!(is_met, expected, "{place}");
                 missed += usize::from(!is_met);
             }

@@ -37,9 +37,6 @@ pub const EXAMPLES: &str = "Examples:
 
 /// Interval at which progress is updated.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Maximum number of threads; more would only compete with each other.
-const THREADS_MAX: usize = 1_024;
-
 /// Arguments of `sim interference`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -64,9 +61,6 @@ pub struct Args {
         allow_hyphen_values = true
     )]
     seed: u64,
-    /// Number of threads; does not affect the result [default: one per CPU]
-    #[arg(long, value_name = "N", allow_hyphen_values = true)]
-    threads: Option<usize>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -91,10 +85,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         seed: args.seed,
     };
     experiment.check()?;
-    let threads = threads(args.threads)?;
     let picture = args.plot.as_deref().map(picture).transpose()?;
     let stop = Stop::on_signals()?;
-    let reports = simulate(&experiment, threads, &stop)?;
+    let reports = simulate(&experiment, &stop)?;
     let outcome = Outcome::new(&experiment, reports, &source);
     if outcome.cells.is_empty() {
         return Ok(exit_code(&stop));
@@ -123,25 +116,9 @@ fn exit_code(stop: &Stop) -> ExitCode {
     }
 }
 
-fn threads(asked: Option<usize>) -> Result<NonZeroUsize> {
-    let Some(asked) = asked else {
-        let cpus = std::thread::available_parallelism();
-        return Ok(cpus.unwrap_or(NonZeroUsize::MIN));
-    };
-    NonZeroUsize::new(asked)
-        .filter(|threads| threads.get() <= THREADS_MAX)
-        .ok_or(CommandError::Threads {
-            given: asked,
-            max: THREADS_MAX,
-        })
-}
-
-/// Runs the experiment on threads, and shows its progress.
-fn simulate(
-    experiment: &Experiment,
-    threads: NonZeroUsize,
-    stop: &Stop,
-) -> Result<Vec<Vec<CellReport>>> {
+/// Runs the experiment on a thread for each CPU, and shows its progress.
+fn simulate(experiment: &Experiment, stop: &Stop) -> Result<Vec<Vec<CellReport>>> {
+    let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let (done, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     let watch = Watch {
         is_over: &|| stop.is_set(),

@@ -15,63 +15,38 @@ use crate::error::{CommandError, Result};
 
 const DISTRIBUTIONS: &str =
     "exponential, poisson, pareto, pareto:ALPHA, lognormal, lognormal:SIGMA, empirical";
+const SHARE: &str = "a share such as 70%";
 const GROUP: &str = "quota=10%,mean=70%,burst=200%,count=3, of which quota is needed";
 /// Maximum size of a file of samples: the maximum number of values with all
 /// their digits.
 const SAMPLES_BYTES_MAX: u64 = 256 << 20;
 /// Maximum number of groups of one `--group`.
 const COUNT_MAX: usize = plimsoll_sim::interference::GROUPS_MAX;
-/// Default means in ppm: those of the source.
-const MEANS_PPM: [u64; 4] = [300_000, 500_000, 700_000, 900_000];
+/// Default means: those of the source.
+const MEANS: [f64; 4] = [0.3, 0.5, 0.7, 0.9];
 /// Default numbers of groups: those of the source.
 const GROUPS: [usize; 2] = [5, 20];
 
-/// A share, written as `70%`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Share {
-    ppm: u64,
+type Parsed<T> = std::result::Result<T, KnobError>;
+
+/// Parses a share, written as `70%`.
+fn share(knob: &'static str, text: &str, allowed: &str) -> Parsed<f64> {
+    let ppm =
+        percent_ppm(text).map_err(|error| KnobError::new(knob, text, error.problem(), allowed))?;
+    Ok(ppm as f64 / 1e6)
 }
 
-impl Share {
-    fn ratio(self) -> f64 {
-        self.ppm as f64 / 1e6
-    }
-
-    fn parse(knob: &'static str, text: &str) -> std::result::Result<Self, KnobError> {
-        let ppm = percent_ppm(text)
-            .map_err(|error| KnobError::new(knob, text, error.problem(), "a share such as 70%"))?;
-        Ok(Self { ppm })
-    }
+fn mean(text: &str) -> Parsed<f64> {
+    share("mean", text, SHARE)
 }
 
-pub fn mean(text: &str) -> std::result::Result<Share, KnobError> {
-    Share::parse("mean", text)
-}
-
-/// A burst as given: `200%` of the quota, or `unlimited`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BurstArg(Option<Share>);
-
-impl BurstArg {
-    fn burst(self) -> Burst {
-        self.0
-            .map_or(Burst::Unlimited, |share| Burst::Quotas(share.ratio()))
+/// Parses a burst: `200%` of the quota, or `unlimited`.
+fn burst(text: &str) -> Parsed<Burst> {
+    if text == "unlimited" {
+        return Ok(Burst::Unlimited);
     }
-}
-
-impl FromStr for BurstArg {
-    type Err = KnobError;
-
-    fn from_str(text: &str) -> std::result::Result<Self, KnobError> {
-        if text == "unlimited" {
-            return Ok(Self(None));
-        }
-        let ppm = percent_ppm(text).map_err(|error| {
-            let allowed = "a share of the quota such as 200%, or unlimited";
-            KnobError::new("burst", text, error.problem(), allowed)
-        })?;
-        Ok(Self(Some(Share { ppm })))
-    }
+    let allowed = "a share of the quota such as 200%, or unlimited";
+    share("burst", text, allowed).map(Burst::Quotas)
 }
 
 /// A burst as the user would write it.
@@ -82,46 +57,34 @@ pub fn show_burst(burst: Burst) -> String {
     }
 }
 
-/// A distribution as given.
-#[derive(Debug, Clone, PartialEq)]
-pub enum DistributionArg {
-    /// A distribution that needs no samples.
-    Known(Distribution),
-    /// The distribution of the samples.
-    Empirical,
-}
-
-impl FromStr for DistributionArg {
-    type Err = KnobError;
-
-    fn from_str(text: &str) -> std::result::Result<Self, KnobError> {
-        let refused = |problem| KnobError::new("distribution", text, problem, DISTRIBUTIONS);
-        let (name, shape) = match text.split_once(':') {
-            Some((name, shape)) => {
-                let shape: f64 = shape
-                    .parse()
-                    .map_err(|_| refused("has a shape that is not a number"))?;
-                (name, Some(shape))
-            }
-            None => (text, None),
-        };
-        let known = match (name, shape) {
-            ("exponential", None) => Distribution::Exponential,
-            ("poisson", None) => Distribution::Poisson,
-            ("pareto", shape) => Distribution::Pareto {
-                alpha: shape.unwrap_or(PARETO_ALPHA_DEFAULT),
-            },
-            ("lognormal", shape) => Distribution::Lognormal {
-                sigma: shape.unwrap_or(SIGMA_DEFAULT),
-            },
-            ("empirical", None) => return Ok(Self::Empirical),
-            ("exponential" | "poisson" | "empirical", Some(_)) => {
-                return Err(refused("has no shape"));
-            }
-            _ => return Err(refused("is not a known distribution")),
-        };
-        Ok(Self::Known(known))
-    }
+/// Parses a distribution; `None` is that of the samples.
+fn distribution(text: &str) -> Parsed<Option<Distribution>> {
+    let refused = |problem| KnobError::new("distribution", text, problem, DISTRIBUTIONS);
+    let (name, shape) = match text.split_once(':') {
+        Some((name, shape)) => {
+            let shape: f64 = shape
+                .parse()
+                .map_err(|_| refused("has a shape that is not a number"))?;
+            (name, Some(shape))
+        }
+        None => (text, None),
+    };
+    let known = match (name, shape) {
+        ("exponential", None) => Distribution::Exponential,
+        ("poisson", None) => Distribution::Poisson,
+        ("pareto", shape) => Distribution::Pareto {
+            alpha: shape.unwrap_or(PARETO_ALPHA_DEFAULT),
+        },
+        ("lognormal", shape) => Distribution::Lognormal {
+            sigma: shape.unwrap_or(SIGMA_DEFAULT),
+        },
+        ("empirical", None) => return Ok(None),
+        ("exponential" | "poisson" | "empirical", Some(_)) => {
+            return Err(refused("has no shape"));
+        }
+        _ => return Err(refused("is not a known distribution")),
+    };
+    Ok(Some(known))
 }
 
 /// One `--group`.
@@ -135,19 +98,17 @@ pub struct GroupArg {
 impl FromStr for GroupArg {
     type Err = KnobError;
 
-    fn from_str(text: &str) -> std::result::Result<Self, KnobError> {
+    fn from_str(text: &str) -> Parsed<Self> {
         let refused = |problem: String| KnobError::new("group", text, problem, GROUP);
-        let (mut quota, mut mean, mut burst, mut count) = (None, None, None, None);
+        let (mut quota, mut mean_share, mut burst_share, mut count) = (None, None, None, None);
         for part in text.split(',') {
             let Some((key, value)) = part.split_once('=') else {
                 return Err(refused(format!("has `{part}`, which is not KEY=VALUE")));
             };
             let is_new = match key {
-                "quota" => quota
-                    .replace(Share::parse("quota", value)?.ratio())
-                    .is_none(),
-                "mean" | "u" => mean.replace(Share::parse("mean", value)?.ratio()).is_none(),
-                "burst" => burst.replace(value.parse::<BurstArg>()?.burst()).is_none(),
+                "quota" => quota.replace(share("quota", value, SHARE)?).is_none(),
+                "mean" | "u" => mean_share.replace(mean(value)?).is_none(),
+                "burst" => burst_share.replace(burst(value)?).is_none(),
                 "count" => {
                     let number = value
                         .parse()
@@ -166,8 +127,11 @@ impl FromStr for GroupArg {
         }
         let quota = quota.ok_or_else(|| refused("has no quota".into()))?;
         Ok(Self {
-            group: Group { quota, mean },
-            burst: burst.unwrap_or(Burst::Quotas(0.0)),
+            group: Group {
+                quota,
+                mean: mean_share,
+            },
+            burst: burst_share.unwrap_or(Burst::Quotas(0.0)),
             count: count.unwrap_or(1),
         })
     }
@@ -179,14 +143,14 @@ pub struct RowArgs {
     /// Distributions of demand: exponential, poisson, pareto[:ALPHA],
     /// lognormal[:SIGMA] or empirical [default: exponential; with --samples:
     /// empirical]
-    #[arg(long, value_name = "D,…", value_delimiter = ',')]
-    distribution: Vec<DistributionArg>,
+    #[arg(long, value_name = "D,…", value_delimiter = ',', value_parser = distribution)]
+    distribution: Vec<Option<Distribution>>,
     /// File of measured demand, CSV: CPU per period as shares of the quota
     #[arg(long, value_name = "FILE")]
     samples: Option<std::path::PathBuf>,
     /// Mean demand as shares of the quota [default: 30%,50%,70%,90%; of samples: their own]
     #[arg(long, value_name = "U,…", value_delimiter = ',', value_parser = mean, allow_hyphen_values = true)]
-    mean: Vec<Share>,
+    mean: Vec<f64>,
     /// Numbers of groups, whose quotas are equal parts of the machine [default: 5,20]
     #[arg(
         long,
@@ -200,9 +164,10 @@ pub struct RowArgs {
         long,
         value_name = "B,…",
         value_delimiter = ',',
+        value_parser = burst,
         allow_hyphen_values = true
     )]
-    burst: Vec<BurstArg>,
+    burst: Vec<Burst>,
     /// Groups of different quotas instead; may be repeated, once for each kind
     /// of group. Quota is a share of the machine, mean and burst are shares of
     /// the quota
@@ -235,7 +200,7 @@ impl RowArgs {
                 let row = |mean| self.equal(distribution, *groups, mean);
                 match self.means(distribution) {
                     means if means.is_empty() => rows.push(row(None)),
-                    means => rows.extend(means.into_iter().map(|mean| row(Some(mean.ratio())))),
+                    means => rows.extend(means.into_iter().map(|mean| row(Some(mean)))),
                 }
             }
         }
@@ -243,9 +208,9 @@ impl RowArgs {
     }
 
     /// Means; empty for the samples' own.
-    fn means(&self, distribution: &Distribution) -> Vec<Share> {
+    fn means(&self, distribution: &Distribution) -> Vec<f64> {
         if self.mean.is_empty() && distribution.mean().is_none() {
-            return MEANS_PPM.map(|ppm| Share { ppm }).to_vec();
+            return MEANS.to_vec();
         }
         self.mean.clone()
     }
@@ -258,8 +223,7 @@ impl RowArgs {
         // Bounded here; a number out of range is refused later, before the run.
         let count = groups.min(COUNT_MAX + 1);
         let default = plimsoll_sim::interference::published::BURSTS;
-        let bursts: Vec<Burst> = self.burst.iter().map(|burst| burst.burst()).collect();
-        let bursts = or_default(&bursts, &default).iter();
+        let bursts = or_default(&self.burst, &default).iter();
         Row {
             distribution: distribution.clone(),
             groups: vec![group; count],
@@ -288,14 +252,14 @@ impl RowArgs {
                 Distribution::Empirical(samples)
             })]);
         }
-        let needs_them = self.distribution.contains(&DistributionArg::Empirical);
+        let needs_them = self.distribution.contains(&None);
         if needs_them != samples.is_some() {
             return Err(CommandError::SamplesAlone);
         }
         let asked = self.distribution.iter();
-        let known = asked.filter_map(|asked| match asked {
-            DistributionArg::Known(distribution) => Some(distribution.clone()),
-            DistributionArg::Empirical => samples.clone().map(Distribution::Empirical),
+        let known = asked.filter_map(|known| {
+            let measured = || samples.clone().map(Distribution::Empirical);
+            known.clone().or_else(measured)
         });
         Ok(known.collect())
     }
@@ -317,13 +281,12 @@ mod tests {
 
     #[test]
     fn distributions_have_shapes_where_they_can() {
-        let parsed = |text: &str| text.parse::<DistributionArg>();
         let pareto = Distribution::Pareto { alpha: 2.5 };
-        assert_eq!(parsed("pareto:2.5"), Ok(DistributionArg::Known(pareto)));
+        assert_eq!(distribution("pareto:2.5"), Ok(Some(pareto)));
         let default = Distribution::Lognormal { sigma: 1.0 };
-        assert_eq!(parsed("lognormal"), Ok(DistributionArg::Known(default)));
+        assert_eq!(distribution("lognormal"), Ok(Some(default)));
         for bad in ["exponential:2", "pareto:x", "normal", ""] {
-            let error = parsed(bad).unwrap_err().to_string();
+            let error = distribution(bad).unwrap_err().to_string();
             assert!(error.contains("allowed: exponential, "), "{error}");
         }
     }
