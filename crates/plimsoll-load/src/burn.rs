@@ -254,10 +254,10 @@ mod tests {
 
     #[test]
     fn burners_count_their_work_and_can_be_stopped() {
-        let stop = Stop::new();
+        let stop = Stop::default();
         let report = run(&config(Duration::from_secs(3_600)), &stop, |so_far| {
             if so_far.units_least >= 300 {
-                stop.set();
+                stop.set(15);
             }
             Ok(())
         })
@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn burners_end_after_their_duration() {
         let short = config(Duration::from_millis(20));
-        let report = run(&short, &Stop::new(), |_| Ok(())).unwrap();
+        let report = run(&short, &Stop::default(), |_| Ok(())).unwrap();
         assert_eq!(report.ending, Ending::Complete);
     }
 }

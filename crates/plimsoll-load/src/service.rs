@@ -160,7 +160,7 @@ mod tests {
     }
 
     fn report(config: &ServiceArgs) -> ServiceReport {
-        run(config, &Stop::new()).unwrap()
+        run(config, &Stop::default()).unwrap()
     }
 
     #[test]
@@ -208,8 +208,8 @@ mod tests {
     fn run_can_be_stopped() {
         let mut config = short(MS, Duration::from_micros(10));
         config.requests.duration = HOUR;
-        let stop = Stop::new();
-        stop.set();
+        let stop = Stop::default();
+        stop.set(15);
         let report = run(&config, &stop).unwrap();
         assert_eq!((report.ending, report.failures), (Ending::Stopped, 0));
         assert!(report.measured_seconds < 3_600.0);

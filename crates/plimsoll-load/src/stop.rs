@@ -1,16 +1,13 @@
 //! Ending a workload early, by a signal.
 
-use std::io;
-use std::os::fd::AsFd as _;
-use std::os::unix::net::UnixStream;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 
 use crate::error::LoadError;
+use crate::machine::spawn;
 
 /// A flag that ends workloads early. Clones share the flag; once set it stays
 /// set.
@@ -18,13 +15,17 @@ use crate::error::LoadError;
 /// Waiters sleep until it is set instead of polling, because periodic wake-ups
 /// would disturb the measured work: the kernel changes the CPU share of a group
 /// in which a task wakes up.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Stop {
-    /// Number of the last signal; 0 before one comes.
-    signal: Arc<AtomicUsize>,
-    /// Socket pair that becomes readable when the flag is set and stays so, to
-    /// wake all waiters.
-    wakeup: Arc<(UnixStream, UnixStream)>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// Number of the last signal.
+    signal: Mutex<Option<u8>>,
+    /// Told when the flag is set.
+    is_set: Condvar,
 }
 
 impl Stop {
@@ -32,80 +33,50 @@ impl Stop {
     /// the process.
     ///
     /// # Errors
-    /// If the signal handlers can't be installed, or no socket can be opened.
+    /// If the signal handlers or their thread can't be installed.
     pub fn on_signals() -> Result<Self, LoadError> {
-        let stop = Self::unset().map_err(|e| LoadError::io("opening a pair of sockets", e))?;
-        for signal in [SIGINT, SIGTERM] {
-            let value = signal.unsigned_abs() as usize;
-            let failed = |e| LoadError::io(format!("installing the handler of signal {signal}"), e);
-            signal_hook::flag::register_usize(signal, Arc::clone(&stop.signal), value)
-                .map_err(failed)?;
-            let sender = stop.wakeup.1.try_clone().map_err(failed)?;
-            // Registered after the flag: handlers run in the order of their
-            // registration.
-            signal_hook::low_level::pipe::register(signal, sender).map_err(failed)?;
-        }
+        let failed = |e| LoadError::io("installing signal handlers", e);
+        let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
+        let stop = Self::default();
+        let told = stop.clone();
+        spawn("load-signals", move || {
+            for signal in signals.forever() {
+                told.set(signal);
+            }
+        })?;
         Ok(stop)
     }
 
-    fn unset() -> io::Result<Self> {
-        let (receiver, sender) = UnixStream::pair()?;
-        sender.set_nonblocking(true)?;
-        Ok(Self {
-            signal: Arc::default(),
-            wakeup: Arc::new((receiver, sender)),
-        })
+    pub(crate) fn set(&self, signal: i32) {
+        *self.lock() = u8::try_from(signal).ok();
+        self.shared.is_set.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<u8>> {
+        let signal = self.shared.signal.lock();
+        signal.unwrap_or_else(PoisonError::into_inner)
     }
 
     #[must_use]
     pub fn is_set(&self) -> bool {
-        self.signal.load(Ordering::Relaxed) != 0
+        self.signal().is_some()
     }
 
     /// Number of the signal that set the flag.
     #[must_use]
     pub fn signal(&self) -> Option<u8> {
-        u8::try_from(self.signal.load(Ordering::Relaxed))
-            .ok()
-            .filter(|&n| n != 0)
+        *self.lock()
     }
 
     /// Sleeps for `at_most`, or until the flag is set. Returns whether it is set.
     #[must_use]
     pub fn wait(&self, at_most: Duration) -> bool {
-        let end = Instant::now() + at_most;
-        while !self.is_set() {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
-            }
-            self.sleep(left);
-        }
-        true
-    }
-
-    /// Sleeps for `at_most`, or until the socket becomes readable.
-    fn sleep(&self, at_most: Duration) {
-        // Rounded up: a waiter that wakes too early would poll again at once.
-        let at_most = at_most.saturating_add(Duration::from_micros(999));
-        let timeout = PollTimeout::try_from(at_most).unwrap_or(PollTimeout::MAX);
-        let fd = PollFd::new(self.wakeup.0.as_fd(), PollFlags::POLLIN);
-        // Another signal may interrupt the sleep; the caller repeats it.
-        let _ = poll(&mut [fd], timeout);
-    }
-}
-
-#[cfg(test)]
-impl Stop {
-    /// A flag that only [`Stop::set`] sets: a signal would end the workloads of
-    /// all tests.
-    pub(crate) fn new() -> Self {
-        Self::unset().unwrap()
-    }
-
-    pub(crate) fn set(&self) {
-        self.signal.store(15, Ordering::Relaxed);
-        io::Write::write_all(&mut &self.wakeup.1, &[0]).unwrap();
+        let unset = |signal: &mut Option<u8>| signal.is_none();
+        let waited = self
+            .shared
+            .is_set
+            .wait_timeout_while(self.lock(), at_most, unset);
+        waited.unwrap_or_else(PoisonError::into_inner).0.is_some()
     }
 }
 
@@ -115,7 +86,7 @@ mod tests {
 
     #[test]
     fn wait_ends_without_a_signal() {
-        let stop = Stop::new();
+        let stop = Stop::default();
         assert!(!stop.is_set() && !stop.wait(Duration::ZERO));
         assert_eq!(stop.signal(), None);
     }

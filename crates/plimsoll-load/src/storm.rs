@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn every_process_burns_its_share() {
-        let report = run(&config(), &Stop::new()).unwrap();
+        let report = run(&config(), &Stop::default()).unwrap();
         assert_eq!((report.processes, report.failed), (100, 0));
         assert_eq!(report.ending, Ending::Complete);
         assert!((report.cpu_asked_seconds - 0.2).abs() < 1e-9);
@@ -335,8 +335,8 @@ mod tests {
 
     #[test]
     fn stopped_storm_ends_early_without_leftover_processes() {
-        let stop = Stop::new();
-        stop.set();
+        let stop = Stop::default();
+        stop.set(15);
         let endless = StormArgs {
             processes: 1_000_000,
             cpu_each: Some(STORM_CPU_EACH_MAX),

@@ -183,8 +183,8 @@ mod tests {
             duration: Duration::from_secs(3_600),
             ..config()
         };
-        let stop = Stop::new();
-        stop.set();
+        let stop = Stop::default();
+        stop.set(15);
         let report = run(&long, &stop).unwrap();
         assert_eq!(report.ending, Ending::Stopped);
         assert!(report.elapsed_seconds < 3_600.0);

@@ -43,7 +43,7 @@ fn only_the_threads_of_a_cgroup_have_its_nice_level() {
     let mut host = Host::new();
     let vm = host.group("vm");
     let process = host.start_load_in(&vm, "burn --threads 2 --duration 600s");
-    wait_until("it has its threads", || vm.threads().unwrap().len() >= 3);
+    wait_until("it has its threads", || vm.threads().unwrap().len() >= 4);
     let emulator = vm.child("em");
     emulator.create().unwrap();
     if host.is_v2() {

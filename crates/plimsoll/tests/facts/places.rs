@@ -154,7 +154,7 @@ mod v2_only {
         let mut host = Host::new();
         let vm = host.group("vm");
         let process = host.start_load_in(&vm, "burn --threads 2 --duration 600s");
-        wait_until("it has its threads", || vm.threads().unwrap().len() >= 3);
+        wait_until("it has its threads", || vm.threads().unwrap().len() >= 4);
         let vcpu = vm.child("vcpu0");
         vcpu.create().unwrap();
         vcpu.make_threaded().unwrap();

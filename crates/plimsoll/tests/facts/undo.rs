@@ -164,7 +164,7 @@ fn restore_without_an_owner_moves_running_processes_out_of_their_groups() {
     );
     let first = || group.all_processes().ok()?.first().copied();
     wait_until("it runs", || {
-        first().is_some_and(|pid| threads_of(pid).len() > 2)
+        first().is_some_and(|pid| threads_of(pid).len() > 3)
     });
     let orphan = first().unwrap();
     running.kill_hard();

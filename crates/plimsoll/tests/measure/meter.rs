@@ -46,6 +46,8 @@ pub fn start_side(host: &Host, name: &str, headroom: &str, knobs: &str) -> Runni
         &format!("burn --threads {threads} --duration 80000s"),
     );
     let group = host.batch(name);
-    wait_until("batch work runs", || tasks_below(&group).len() > threads);
+    wait_until("batch work runs", || {
+        tasks_below(&group).len() > threads + 1
+    });
     running
 }

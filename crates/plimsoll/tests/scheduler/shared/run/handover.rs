@@ -87,7 +87,7 @@ fn scheduler_continues_under_the_next_owner_which_follows_tasks_and_when_a_group
     expect_same_scheduler(&rig, &before);
     let group = rig.host.batch("second");
     let guest = rig.fair_load(&elsewhere, 1, "burn --threads 2 --duration 80000s");
-    wait_for_threads(guest.pid(), 3);
+    wait_for_threads(guest.pid(), 4);
     for _ in 0..2 {
         group.add_process(guest.pid()).unwrap();
         rig.wait_until_runnable(&group, 3);

@@ -19,9 +19,9 @@ fn threads_and_forked_and_executed_children_are_scheduled() {
     let work = rig.batch("family", "", &["sh", "-c", script, &binary_word()]);
     let group = rig.host.batch("family");
     // The shell, a load with two burners, one with two threads that fork and their two children,
-    // and the sleeper.
+    // the thread of each load that waits for signals, and the sleeper.
     wait_until("all are there", || {
-        tasks_below(&group).len() >= 10 && burners(&group).len() == 2
+        tasks_below(&group).len() >= 12 && burners(&group).len() == 2
     });
     // Two burning threads, and two burning processes.
     rig.wait_until_runnable(&group, 4);

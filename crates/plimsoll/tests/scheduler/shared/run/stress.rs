@@ -12,7 +12,7 @@ fn a_hundred_cgroups_with_a_process_come_and_go_below_a_group() {
     let work = rig.batch_burners("work", "--quota 20ms/100ms", all_cpus(), nr_cpus());
     let group = rig.host.batch("work");
     let nomad = rig.fair_load(&group, all_cpus(), "burn --threads 2 --duration 80000s");
-    wait_for_threads(nomad.pid(), 3);
+    wait_for_threads(nomad.pid(), 4);
     for number in 0..100 {
         let child = group.child(format!("c{number}"));
         child.create().unwrap();
