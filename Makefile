@@ -5,7 +5,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 BIN := target/release/plimsoll
 SHELL_SCRIPTS := $(shell git grep -lIE '^\#!(/usr/bin/env bash|/bin/bash|/bin/sh)' 2>/dev/null)
-C_SOURCES := $(shell git ls-files 'policy/*.c' 'policy/*.h' 'vm/*.c' 'crates/*/src/bpf/*' 2>/dev/null)
+C_SOURCES := $(shell git ls-files 'policy/*.c' 'policy/*.h' 'crates/*/src/bpf/*' 2>/dev/null)
 
 .PHONY: help build demo test test-kernel lint build-tests unit facts facts-here bpf proofs docs prove audit deny metrics-test systemd-test report seeds vm-selftest lab lab-full lab-report lab-programs lab-measure install uninstall clean
 
