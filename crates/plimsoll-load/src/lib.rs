@@ -42,4 +42,4 @@ pub use queue::Queue;
 pub use report::{Document, Latency, SeriesPoint, ServiceReport};
 pub use requests::Requests;
 pub use stop::Stop;
-pub use units::{duration, nanos};
+pub use units::{duration, nanos, time_between};

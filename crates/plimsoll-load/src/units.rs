@@ -36,7 +36,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// A parser of durations from `min` to `max`.
-pub(crate) fn time_between(
+pub fn time_between(
     min: Duration,
     max: Duration,
 ) -> impl Fn(&str) -> Result<Duration, String> + Clone {

@@ -14,7 +14,6 @@ mod owner;
 mod run;
 mod sim;
 mod target;
-mod times;
 mod top;
 
 use std::process::ExitCode;

@@ -198,36 +198,10 @@ pub fn times(ratio: f64) -> String {
     format!("{ratio:.digits$}×")
 }
 
-/// Seconds since 1970 as a date and time of day, UTC.
-pub fn date(unix_seconds: u64) -> String {
-    let (days, second) = (unix_seconds / 86_400, unix_seconds % 86_400);
-    // Years start in March here, so that leap days come last; eras of 400 years
-    // have 146,097 days.
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = (month_from_march + 2) % 12 + 1;
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    let (hour, minute) = (second / 3_600, second / 60 % 60);
-    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02} UTC")
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::fixture;
     use super::*;
-
-    #[test]
-    fn dates_are_those_of_the_calendar() {
-        assert_eq!(date(0), "1970-01-01 00:00 UTC");
-        assert_eq!(date(951_782_400), "2000-02-29 00:00 UTC");
-        assert_eq!(date(1_735_689_599), "2024-12-31 23:59 UTC");
-        assert_eq!(date(1_772_323_200), "2026-03-01 00:00 UTC");
-    }
 
     #[test]
     fn figures_have_their_units() {

@@ -12,7 +12,6 @@ mod source;
 mod terminal;
 
 use std::io::{self, IsTerminal as _};
-use std::ops::RangeInclusive;
 use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
@@ -23,7 +22,6 @@ use signal_hook::low_level::emulate_default_handler;
 pub use columns::Column;
 
 use crate::error::{CommandError, Result};
-use crate::times::time_in;
 use draw::Look as Appearance;
 use events::{Event, Events};
 use model::Model;
@@ -39,8 +37,8 @@ pub const EXAMPLES: &str = "Examples:
 
 Press ? for the keys. Falls back to ASCII if the locale is not UTF-8; NO_COLOR disables colours.";
 
-const INTERVAL_RANGE: RangeInclusive<Duration> =
-    Duration::from_millis(200)..=Duration::from_secs(60);
+const INTERVAL_MIN: Duration = Duration::from_millis(200);
+const INTERVAL_MAX: Duration = Duration::from_secs(60);
 
 /// Arguments of `top`.
 #[derive(Debug, Args)]
@@ -50,7 +48,7 @@ pub struct TopArgs {
         long,
         value_name = "TIME",
         default_value = "1s",
-        value_parser = time_in(INTERVAL_RANGE, "a time from 200ms to 60s, such as 1s"),
+        value_parser = plimsoll_load::time_between(INTERVAL_MIN, INTERVAL_MAX),
         allow_hyphen_values = true
     )]
     pub interval: Duration,

@@ -1,7 +1,11 @@
 //! HTML page with tables and plots.
 
+use std::time::{Duration, UNIX_EPOCH};
+
+use humantime::format_rfc3339_seconds;
+
 use super::super::findings;
-use super::super::outcome::{Outcome, PhaseResult, date};
+use super::super::outcome::{Outcome, PhaseResult};
 use super::super::table;
 use super::plot;
 use crate::error::Result;
@@ -73,11 +77,12 @@ pub fn page(outcome: &Outcome) -> Result<String> {
 
 fn heading(outcome: &Outcome) -> String {
     let host = &outcome.host;
+    let started = UNIX_EPOCH + Duration::from_secs(outcome.started_unix_seconds);
     let facts = [
         ("Kernel", host.kernel.clone()),
         ("CPUs", host.cpus.to_string()),
         ("Interface", host.interface.clone()),
-        ("Measured", date(outcome.started_unix_seconds)),
+        ("Measured", format_rfc3339_seconds(started).to_string()),
         ("Per phase", format!("{} s", outcome.phase_seconds)),
         ("Plimsoll", outcome.version.clone()),
     ];
