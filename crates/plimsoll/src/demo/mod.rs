@@ -11,12 +11,10 @@
 //! | `outcome` | results; the JSON schema |
 //! | `findings` | summary of the results in sentences |
 //! | `table` | tables on the terminal |
-//! | `progress` | progress on standard error |
 //! | `report` | HTML page and its plots |
 
 mod findings;
 mod outcome;
-mod progress;
 mod report;
 mod runner;
 mod scenario;

@@ -11,11 +11,11 @@ use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_load::{BurnReport, Document, ServiceReport, Stop};
 
 use super::outcome::{Burners, Outcome, PhaseResult, milliseconds, percent};
-use super::progress::Progress;
 use super::scenario::{GRACE, Job, Part, Phase, Scenario, WARMUP};
 use crate::error::{CommandError, Result};
 use crate::meter::Meter;
 use crate::nested::{Ended, Running};
+use crate::output::Progress;
 use crate::owner::Owner;
 
 /// Interval at which the commands of a phase are checked.
@@ -80,29 +80,30 @@ impl<'a> Runner<'a> {
             cpus,
             stop,
             scenario,
-            progress: Progress::new(scenario.phases.len()),
+            progress: Progress::new(),
         })
     }
 
     /// Runs all phases, or those until an interruption.
     pub fn run(mut self, outcome: &mut Outcome) -> Result<()> {
         let mut is_unguarded = false;
-        for phase in &self.scenario.phases {
+        let count = self.scenario.phases.len();
+        for (phase, number) in self.scenario.phases.iter().zip(1..) {
             if self.stop.is_set() {
                 break;
             }
-            self.progress.begin(&phase.label());
+            let name = format!("{number}/{count}  {:<36}", phase.label());
             if phase.is_unguarded() != is_unguarded {
                 is_unguarded = phase.is_unguarded();
                 // The next one has the variable of this phase.
                 until_owner_ends(self.stop)?;
             }
-            let finished = self.until_service_ends(phase)?;
+            let finished = self.until_service_ends(phase, &name)?;
             let Some(result) = self.result(phase, &finished)? else {
                 break;
             };
-            self.progress.end(&format!(
-                "p99 {}, machine {} busy",
+            self.progress.keep(&format!(
+                "{name}  p99 {}, machine {} busy",
                 milliseconds(result.latency.p99_us),
                 percent(result.busy_ratio)
             ));
@@ -117,9 +118,9 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    /// Starts the commands of a phase and samples the machine until its service
-    /// ends or the demo is interrupted. On every exit, all commands are ended.
-    fn until_service_ends(&mut self, phase: &Phase) -> Result<Finished> {
+    /// Starts the commands of a phase, of which `name` tells the user, and samples the machine
+    /// until its service ends or the demo is interrupted. On every exit, all commands are ended.
+    fn until_service_ends(&mut self, phase: &Phase, name: &str) -> Result<Finished> {
         let mut meter = Meter::start(self.hierarchy, self.cpus)?;
         let start = |job: &Job| {
             let what = format!("demo: phase {}: the {}", phase.key, job.role.name());
@@ -152,7 +153,10 @@ impl<'a> Runner<'a> {
             }
             if meter.tick()? {
                 let left = end.saturating_duration_since(Instant::now());
-                self.progress.update(left, meter.latest());
+                self.progress.show(|| {
+                    let (left, busy) = (left.as_secs_f64().ceil(), 100.0 * meter.latest());
+                    format!("{name}  {left:>2.0} s left   machine {busy:>3.0} % busy")
+                });
             }
             thread::sleep(LOOK_EVERY);
         }

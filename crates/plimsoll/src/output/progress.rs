@@ -42,20 +42,34 @@ impl Progress {
         }
         self.shown = Some(Instant::now());
         let line = line();
-        // The work continues even if the terminal is gone.
-        let _ = if self.is_terminal {
-            write!(std::io::stderr(), "{ERASE_LINE}{line}")
+        if self.is_terminal {
+            say(&format!("{ERASE_LINE}{line}"));
         } else {
-            writeln!(std::io::stderr(), "{line}")
-        };
+            say(&format!("{line}\n"));
+        }
+    }
+
+    /// Prints a line that stays.
+    pub fn keep(&mut self, line: &str) {
+        self.erase();
+        say(&format!("{line}\n"));
+    }
+
+    fn erase(&mut self) {
+        if self.shown.take().is_some() && self.is_terminal {
+            say(ERASE_LINE);
+        }
     }
 }
 
 impl Drop for Progress {
     /// Ends the line, so that later output starts on a new one.
     fn drop(&mut self) {
-        if self.is_terminal && self.shown.is_some() {
-            let _ = write!(std::io::stderr(), "{ERASE_LINE}");
-        }
+        self.erase();
     }
+}
+
+/// Prints a text; the work continues even if the terminal is gone.
+fn say(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
 }
