@@ -1,8 +1,7 @@
 //! CPU burners: run as many units of fixed work as their CPU time allows.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -80,19 +79,12 @@ pub struct BurnReport {
     pub ending: Ending,
 }
 
-/// Running burners. Dropping it ends them.
-#[derive(Debug)]
-struct Burn {
-    config: BurnArgs,
-    started: Instant,
-    crew: Arc<Crew>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-/// State that burners share.
+/// Burners, and what they share.
 #[derive(Debug)]
 struct Crew {
-    stop: AtomicBool,
+    started: Instant,
+    /// Set when they are to end, each after its current unit.
+    is_over: AtomicBool,
     slots: Vec<Slot>,
 }
 
@@ -111,59 +103,67 @@ struct Slot {
 /// figures so far at the interval of the settings.
 ///
 /// # Errors
-/// [`LoadError::Io`] if a thread can't be started, [`LoadError::ThreadDied`] if one panicked;
-/// those of `tell`.
+/// [`LoadError::Io`] if a thread can't be started; those of `tell`.
 pub fn run(
     config: &BurnArgs,
     stop: &Stop,
-    mut tell: impl FnMut(BurnReport) -> Result<(), LoadError>,
+    tell: impl FnMut(BurnReport) -> Result<(), LoadError>,
 ) -> Result<BurnReport, LoadError> {
-    let burn = Burn::start(config)?;
-    let every = config.report_every.unwrap_or(Duration::MAX);
-    loop {
-        let left = config.duration.saturating_sub(burn.started.elapsed());
-        if left.is_zero() || stop.wait(every.min(left)) {
-            break;
-        }
-        if every <= left {
-            tell(burn.snapshot())?;
-        }
+    let burners = config.threads.unwrap_or_else(one_per_cpu);
+    let crew = Crew {
+        started: Instant::now(),
+        is_over: AtomicBool::new(false),
+        slots: std::iter::repeat_with(Slot::default)
+            .take(burners)
+            .collect(),
+    };
+    let end_ns = now_ns().saturating_add(nanos(config.duration));
+    let elapsed = thread::scope(|scope| {
+        let started = crew.slots.iter().try_for_each(|slot| {
+            let work = || slot.burn_until(end_ns, &crew.is_over);
+            spawn(scope, "load-burner", work).map(drop)
+        });
+        let elapsed = started.and_then(|()| crew.watch(config, stop, tell));
+        crew.is_over.store(true, Ordering::Relaxed);
+        elapsed
+    })?;
+    let mut report = crew.report(elapsed);
+    if elapsed < config.duration {
+        report.ending = Ending::Stopped;
     }
-    burn.finish()
+    Ok(report)
 }
 
-impl Burn {
-    fn start(config: &BurnArgs) -> Result<Self, LoadError> {
-        let burners = config.threads.unwrap_or_else(one_per_cpu);
-        let slots = std::iter::repeat_with(Slot::default);
-        let mut burn = Self {
-            config: config.clone(),
-            started: Instant::now(),
-            crew: Arc::new(Crew {
-                stop: AtomicBool::new(false),
-                slots: slots.take(burners).collect(),
-            }),
-            threads: Vec::with_capacity(burners),
-        };
-        let end_ns = now_ns().saturating_add(nanos(config.duration));
-        for index in 0..burners {
-            let crew = Arc::clone(&burn.crew);
-            let work = move || crew.slots[index].burn_until(end_ns, &crew.stop);
-            burn.threads.push(spawn("load-burner", work)?);
+impl Crew {
+    /// Waits for the end, and returns the time until then.
+    fn watch(
+        &self,
+        config: &BurnArgs,
+        stop: &Stop,
+        mut tell: impl FnMut(BurnReport) -> Result<(), LoadError>,
+    ) -> Result<Duration, LoadError> {
+        let every = config.report_every.unwrap_or(Duration::MAX);
+        loop {
+            let left = config.duration.saturating_sub(self.started.elapsed());
+            if left.is_zero() || stop.wait(every.min(left)) {
+                return Ok(self.started.elapsed());
+            }
+            if every <= left {
+                tell(self.report(self.started.elapsed()))?;
+            }
         }
-        Ok(burn)
     }
 
-    fn snapshot(&self) -> BurnReport {
-        let elapsed_seconds = self.started.elapsed().as_secs_f64();
-        let slots = || self.crew.slots.iter();
+    fn report(&self, elapsed: Duration) -> BurnReport {
+        let elapsed_seconds = elapsed.as_secs_f64();
+        let slots = || self.slots.iter();
         let units_of = |slot: &Slot| slot.units.load(Ordering::Relaxed);
         let units = slots().map(units_of).sum();
         let cpu_ns = slots()
             .map(|slot| slot.cpu_ns.load(Ordering::Relaxed))
             .sum();
         BurnReport {
-            burners: self.crew.slots.len(),
+            burners: self.slots.len(),
             elapsed_seconds,
             units,
             units_per_second: ratio(units as f64, elapsed_seconds),
@@ -179,31 +179,6 @@ impl Burn {
             ),
             ending: Ending::Complete,
         }
-    }
-
-    /// Ends the burners, each after its current unit, and reports.
-    fn finish(mut self) -> Result<BurnReport, LoadError> {
-        self.crew.stop.store(true, Ordering::Relaxed);
-        let elapsed = self.started.elapsed();
-        for thread in self.threads.drain(..) {
-            thread
-                .join()
-                .map_err(|_| LoadError::ThreadDied { role: "burner" })?;
-        }
-        let mut report = self.snapshot();
-        report.elapsed_seconds = elapsed.as_secs_f64();
-        report.units_per_second = ratio(report.units as f64, report.elapsed_seconds);
-        report.cpus_used = ratio(report.cpu_seconds, report.elapsed_seconds);
-        if elapsed < self.config.duration {
-            report.ending = Ending::Stopped;
-        }
-        Ok(report)
-    }
-}
-
-impl Drop for Burn {
-    fn drop(&mut self) {
-        self.crew.stop.store(true, Ordering::Relaxed);
     }
 }
 

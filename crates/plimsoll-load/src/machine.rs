@@ -1,6 +1,6 @@
 //! Threads of this process and their CPU affinity.
 
-use std::thread::JoinHandle;
+use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 use clap::builder::RangedU64ValueParser;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -35,14 +35,15 @@ pub(crate) fn one_per_cpu() -> usize {
     available_cpus().min(THREADS_MAX)
 }
 
-/// Starts a thread with a name.
-pub(crate) fn spawn<T: Send + 'static>(
+/// Starts a thread with a name in a scope.
+pub(crate) fn spawn<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
     name: &str,
-    body: impl FnOnce() -> T + Send + 'static,
-) -> Result<JoinHandle<T>, LoadError> {
-    std::thread::Builder::new()
+    body: impl FnOnce() -> T + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, T>, LoadError> {
+    Builder::new()
         .name(name.to_owned())
-        .spawn(body)
+        .spawn_scoped(scope, body)
         .map_err(|e| LoadError::io(format!("starting thread {name}"), e))
 }
 

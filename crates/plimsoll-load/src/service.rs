@@ -1,12 +1,12 @@
 //! The request service: an open-loop generator, a FIFO and worker threads that burn CPU time.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use crate::clock::{CpuClock, burn, precise_timers};
 use crate::error::LoadError;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Run};
 use crate::limits::{DURATION_MAX, REQUESTS_MAX, SERIES_INTERVAL_MIN, SERIES_POINTS_MAX};
 use crate::machine::{one_per_cpu, spawn, threads};
 use crate::queue::Queue;
@@ -75,39 +75,31 @@ impl ServiceArgs {
 ///
 /// # Errors
 /// [`LoadError::Invalid`] for too many figures, [`LoadError::Io`] if a thread can't be started,
-/// [`LoadError::ThreadDied`] if one panicked.
+/// [`LoadError::ThreadDied`] if that of the generator panicked.
 pub(crate) fn run(config: &ServiceArgs, stop: &Stop) -> Result<ServiceReport, LoadError> {
     config.check()?;
-    let service = Arc::new(Service {
+    let service = Service {
         ledger: Ledger::new(&config.requests),
         queue: Queue::default(),
         is_over: AtomicBool::new(false),
-    });
-    let mut workers = Vec::new();
-    for _ in 0..config.workers.unwrap_or_else(one_per_cpu) {
-        let service = Arc::clone(&service);
-        workers.push(spawn("load-worker", move || service.work())?);
-    }
-    let (shared, grace) = (Arc::clone(&service), config.grace);
-    let generator = spawn("load-generator", move || {
-        shared.ledger.run(grace, |number, demand_ns| {
-            shared.queue.push((number, demand_ns));
-            Ok(())
-        })
+    };
+    let run = thread::scope(|scope| {
+        let mut workers = 0..config.workers.unwrap_or_else(one_per_cpu);
+        let started =
+            workers.try_for_each(|_| spawn(scope, "load-worker", || service.work()).map(drop));
+        let run = started.and_then(|()| {
+            let generate = || service.generate(config.grace);
+            let generator = spawn(scope, "load-generator", generate)?;
+            if stop.wait(config.requests.warmup + config.requests.duration) {
+                service.ledger.stop();
+            }
+            let run = generator.join();
+            run.unwrap_or(Err(LoadError::ThreadDied { role: "generator" }))
+        });
+        service.is_over.store(true, Ordering::Relaxed);
+        service.queue.close();
+        run
     })?;
-    if stop.wait(config.requests.warmup + config.requests.duration) {
-        service.ledger.stop();
-    }
-    let run = generator
-        .join()
-        .map_err(|_| LoadError::ThreadDied { role: "generator" })??;
-    service.is_over.store(true, Ordering::Relaxed);
-    service.queue.close();
-    for worker in workers {
-        worker
-            .join()
-            .map_err(|_| LoadError::ThreadDied { role: "worker" })?;
-    }
     Ok(run.report(config.series_interval))
 }
 
@@ -122,6 +114,14 @@ struct Service {
 }
 
 impl Service {
+    /// Gives the requests to the workers and waits for the answers.
+    fn generate(&self, grace: Duration) -> Result<Run, LoadError> {
+        self.ledger.run(grace, |number, demand_ns| {
+            self.queue.push((number, demand_ns));
+            Ok(())
+        })
+    }
+
     /// Main loop of a worker: takes requests in order and burns their CPU time.
     fn work(&self) {
         precise_timers();

@@ -1,13 +1,13 @@
 //! Ending a workload early, by a signal.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::error::LoadError;
-use crate::machine::spawn;
 
 /// A flag that ends workloads early. Clones share the flag; once set it stays
 /// set.
@@ -39,11 +39,9 @@ impl Stop {
         let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
         let stop = Self::default();
         let told = stop.clone();
-        spawn("load-signals", move || {
-            for signal in signals.forever() {
-                told.set(signal);
-            }
-        })?;
+        let thread = thread::Builder::new().name("load-signals".to_owned());
+        let told_of_each = move || signals.forever().for_each(|signal| told.set(signal));
+        thread.spawn(told_of_each).map_err(failed)?;
         Ok(stop)
     }
 
@@ -97,7 +95,7 @@ mod tests {
         let waiting: Vec<_> = (0..3)
             .map(|_| {
                 let stop = stop.clone();
-                std::thread::spawn(move || stop.wait(Duration::from_secs(3600)))
+                thread::spawn(move || stop.wait(Duration::from_secs(3600)))
             })
             .collect();
         signal_hook::low_level::raise(SIGTERM).unwrap();

@@ -2,8 +2,8 @@
 
 mod pace;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -80,41 +80,32 @@ struct Shared {
 /// each CPU.
 ///
 /// # Errors
-/// [`LoadError::Io`] if a thread can't be started, [`LoadError::ThreadDied`] if one panicked.
+/// [`LoadError::Io`] if a thread can't be started.
 pub fn run(config: &SteadyArgs, stop: &Stop) -> Result<SteadyReport, LoadError> {
     let cpus = allowed_cpus();
-    let shared = Arc::new(Shared {
+    let shared = Shared {
         config: config.clone(),
         cpus: cpus.len(),
         origin_ns: now_ns(),
         stop: AtomicBool::new(false),
         used_ns: AtomicU64::new(0),
         written_off_ns: AtomicU64::new(0),
-    });
-    let count = cpus.len() as u64;
-    let mut threads = Vec::with_capacity(cpus.len());
-    for (index, cpu) in (0..).zip(cpus) {
-        let shared = Arc::clone(&shared);
-        let pace = Pace::new(config, index, count);
-        threads.push(spawn("load-steady", move || {
-            // Refused only if the CPU has just gone offline; then the
-            // kernel places the thread.
-            let _ = pin_to(cpu);
-            shared.hold(pace);
-        })?);
-    }
-    let ending = if stop.wait(config.duration) {
-        shared.stop.store(true, Ordering::Relaxed);
-        Ending::Stopped
-    } else {
-        Ending::Complete
     };
-    let until_ns = shared.elapsed_ns();
-    for thread in threads {
-        thread
-            .join()
-            .map_err(|_| LoadError::ThreadDied { role: "load" })?;
-    }
+    let (until_ns, ending) = thread::scope(|scope| {
+        let started = cpus.iter().zip(0..).try_for_each(|(&cpu, index)| {
+            let pace = Pace::new(config, index, cpus.len() as u64);
+            let shared = &shared;
+            let hold = move || shared.hold(cpu, pace);
+            spawn(scope, "load-steady", hold).map(drop)
+        });
+        let ending = if started.is_err() || stop.wait(config.duration) {
+            shared.stop.store(true, Ordering::Relaxed);
+            Ending::Stopped
+        } else {
+            Ending::Complete
+        };
+        started.map(|()| (shared.elapsed_ns(), ending))
+    })?;
     Ok(shared.report(until_ns, ending))
 }
 
@@ -142,8 +133,10 @@ impl Shared {
         }
     }
 
-    /// Main loop of a thread.
-    fn hold(&self, mut pace: Pace) {
+    /// Main loop of the thread of a CPU.
+    fn hold(&self, cpu: usize, mut pace: Pace) {
+        // Refused only if the CPU has just gone offline; then the kernel places the thread.
+        let _ = pin_to(cpu);
         precise_timers();
         let base_ns = CpuClock::Thread.now_ns();
         let mut used_ns = 0;
