@@ -159,6 +159,11 @@ impl Ended {
         CommandError::Workload { what, reason }
     }
 
+    /// Returns whether SIGTERM has ended the program in the group, which had not begun to handle it.
+    pub fn was_terminated(&self) -> bool {
+        self.status.code() == Some(128 + Signal::SIGTERM as i32)
+    }
+
     /// Report on standard output, if the command printed one.
     pub fn report<T: DeserializeOwned>(&self) -> Option<T> {
         serde_json::from_str(self.output.trim()).ok()
@@ -217,6 +222,9 @@ mod tests {
         );
         let killed = ended("", "", 9).failure().to_string();
         assert!(killed.contains("signal: 9"), "{killed}");
+        let statuses = [143 << 8, 9, 0, 125 << 8];
+        let terminated = statuses.map(|status| ended("", "", status).was_terminated());
+        assert_eq!(terminated, [true, false, false, false]);
         assert!(ended("{ not json", "{\n", 0).report::<u32>().is_none());
         assert!(ended("", "{\n", 0).statistics().is_none());
     }

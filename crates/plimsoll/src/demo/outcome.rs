@@ -102,7 +102,7 @@ pub struct PhaseResult {
     pub busy_series: Vec<BusyPoint>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub struct Burners {
     /// Units of work; a unit is always the same instructions.
     pub units: u64,

@@ -186,6 +186,8 @@ impl<'a> Runner<'a> {
             None => None,
             Some(ended) => match ended.report::<Document<BurnReport>>() {
                 Some(document) => Some(Burners::of(&document.report)),
+                // Other work has left them no time to start.
+                None if ended.was_terminated() => Some(Burners::default()),
                 None => return self.nothing(ended),
             },
         };
