@@ -10,7 +10,8 @@
 //! (`_permille`) of one CPU, unless stated otherwise.
 //!
 //! One module per header, but for the guard's, which only the kernel calls: [`bandwidth`],
-//! [`batch`], [`headroom`], [`order`], [`ratecap`], [`sharing`].
+//! [`batch`] (of which the rest is the kernel's, too), [`headroom`], [`order`], [`ratecap`],
+//! [`sharing`].
 
 pub mod bandwidth;
 pub mod batch;
