@@ -15,11 +15,9 @@
 //! assert!(pool.charge(&mut cpu, 0, 0));
 //! assert!(!pool.charge(&mut cpu, 20 * ms, 20 * ms));
 //! assert_eq!(pool.refill(true, 100 * ms), 1);
-//! assert!(pool.serve(&mut cpu, 100 * ms));
 //! # Ok::<(), plimsoll_policy::bandwidth::ParamError>(())
 //! ```
 
-use std::cmp::Ordering;
 use std::ffi::c_int;
 
 use thiserror::Error;
@@ -33,8 +31,6 @@ pub const QUOTA_MIN_NS: u64 = ffi::PLIM_QUOTA_MIN_NS;
 pub const SLICE_MIN_NS: u64 = ffi::PLIM_SLICE_MIN_NS;
 pub const SLICE_MAX_NS: u64 = ffi::PLIM_SLICE_MAX_NS;
 pub const SLICE_DEFAULT_NS: u64 = ffi::PLIM_SLICE_DEFAULT_NS;
-/// Runtime that a CPU keeps when it returns runtime to the pool.
-pub const LOCAL_KEPT_NS: u64 = ffi::PLIM_LOCAL_KEPT_NS;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -143,12 +139,6 @@ impl Cpu {
     pub fn runtime_ns(&self) -> i64 {
         self.raw.runtime_ns
     }
-
-    /// Whether the group is throttled on this CPU until it is served.
-    #[must_use]
-    pub fn is_throttled(&self) -> bool {
-        self.raw.throttled != 0
-    }
 }
 
 /// Runtime pool of one group.
@@ -174,8 +164,7 @@ impl Pool {
     }
 
     /// Refills for every boundary passed since the last call, and returns their
-    /// number. `burst_on` is the global switch. If the number is not 0, the
-    /// caller then serves the throttled CPUs.
+    /// number. `burst_on` is the global switch.
     #[inline]
     pub fn refill(&mut self, burst_on: bool, now_ns: u64) -> u64 {
         // SAFETY: accesses only the pool, whose parameters were checked.
@@ -203,62 +192,9 @@ impl Pool {
         unsafe { ffi::plim_bandwidth_book(&mut self.raw, &mut cpu.raw, ran_ns) }
     }
 
-    /// Serves one throttled CPU from the pool, its debt first. Returns whether
-    /// it may run again. For several CPUs, see
-    /// [`serve_in_order`](Self::serve_in_order).
-    pub fn serve(&mut self, cpu: &mut Cpu, now_ns: u64) -> bool {
-        // SAFETY: accesses only the pool and the CPU, which are borrowed
-        // exclusively.
-        unsafe { ffi::plim_bandwidth_serve(&mut self.raw, &mut cpu.raw, now_ns) != 0 }
-    }
-
-    /// Serves all throttled CPUs in the order in which they were throttled,
-    /// until the pool is empty. Returns the number that may run again.
-    pub fn serve_in_order(&mut self, cpus: &mut [Cpu], now_ns: u64) -> usize {
-        let mut queue: Vec<&mut Cpu> = cpus.iter_mut().filter(|cpu| cpu.is_throttled()).collect();
-
-        queue.sort_unstable_by(|a, b| serve_order(a, b));
-        let waiting = queue.len();
-        queue
-            .into_iter()
-            .position(|cpu| !self.serve(cpu, now_ns))
-            .unwrap_or(waiting)
-    }
-
-    /// Returns the runtime of a CPU on which the group has nothing to run to
-    /// the pool, except for [`LOCAL_KEPT_NS`], up to the pool's capacity.
-    /// Throttled CPUs can then be served.
-    #[inline]
-    pub fn give_back(&mut self, cpu: &mut Cpu, burst_on: bool) {
-        // SAFETY: accesses only the pool and the CPU, which are borrowed
-        // exclusively.
-        unsafe {
-            ffi::plim_bandwidth_return(&mut self.raw, &mut cpu.raw, c_int::from(burst_on));
-        }
-    }
-
     /// Runtime in the pool; 0 if there is no limit.
     #[must_use]
     pub fn runtime_ns(&self) -> u64 {
         self.raw.runtime_ns
     }
-
-    /// Time of the next refill.
-    #[must_use]
-    pub fn next_boundary_ns(&self) -> u64 {
-        // SAFETY: reads the pool.
-        unsafe { ffi::plim_bandwidth_next_boundary_ns(&self.raw) }
-    }
-}
-
-/// The core's order of service, as an [`Ordering`] for sorting.
-fn serve_order(a: &Cpu, b: &Cpu) -> Ordering {
-    // SAFETY: each call reads two CPUs.
-    let (a_first, b_first) = unsafe {
-        (
-            ffi::plim_bandwidth_serve_before(&a.raw, &b.raw) != 0,
-            ffi::plim_bandwidth_serve_before(&b.raw, &a.raw) != 0,
-        )
-    };
-    b_first.cmp(&a_first)
 }

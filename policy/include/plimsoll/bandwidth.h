@@ -339,19 +339,12 @@ static __always_inline int plim_bandwidth_charge(struct plim_bandwidth *pool,
 	return 0;
 }
 
-/* Whether throttled CPU @a is served before throttled CPU @b. */
-static __always_inline int
-plim_bandwidth_serve_before(const struct plim_bandwidth_cpu *a, const struct plim_bandwidth_cpu *b)
-{
-	return (plim_s64)(a->throttled_order - b->throttled_order) < 0;
-}
-
 /*
  * Serves one throttled CPU from the pool: its debt and one nanosecond, so that
  * every CPU gets out of debt before any gets a slice. The caller serves CPUs in
- * the order of plim_bandwidth_serve_before(), after each refill and whenever
- * runtime was returned, and stops at the first that stays throttled, because
- * then the pool is empty.
+ * the order of throttled_order, after each refill and whenever runtime was
+ * returned, and stops at the first that stays throttled, because then the pool
+ * is empty.
  *
  * Returns whether the CPU may run again.
  */
