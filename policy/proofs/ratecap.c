@@ -9,7 +9,8 @@
  *
  * A solver cannot divide by every cap. Where the code divides by the cap, the
  * proof uses one or two powers of two, and small times; no constant of the code
- * depends on their magnitude. tests/ratecap.rs tests all other values.
+ * depends on their magnitude. tests/ratecap.rs tests charges and the longest run
+ * with all other caps.
  */
 #include "plimsoll/ratecap.h"
 #include "proof.h"

@@ -117,22 +117,6 @@ impl Bucket {
         Ok(Self { params, raw })
     }
 
-    /// Changes the caps. The fill level of the bucket stays the same, in CPU
-    /// time.
-    ///
-    /// # Errors
-    ///
-    /// See [`Params::check`]; on an error nothing changes.
-    pub fn set(&mut self, params: Params, now_ns: u64) -> Result<(), ParamError> {
-        params.check()?;
-        let old = self.params.to_raw();
-        // SAFETY: writes the bucket and reads both parameters, which were
-        // checked.
-        unsafe { ffi::plim_ratecap_set(&mut self.raw, &old, &params.to_raw(), now_ns) };
-        self.params = params;
-        Ok(())
-    }
-
     /// Whether the owner may run now. Exiting owners may always run.
     #[must_use]
     pub fn may_run(&self, now_ns: u64) -> bool {

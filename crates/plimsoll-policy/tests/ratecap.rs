@@ -37,31 +37,6 @@ proptest! {
     }
 
     #[test]
-    fn usage_below_the_cap_is_never_delayed(
-        hard_permille in 1..=4000u32, depth_ns in 0..=MS, demand in demand(),
-    ) {
-        let params = Params { hard_permille, depth_ns, ..Params::default() };
-        let mut bucket = Bucket::new(params, 0).unwrap();
-        let mut now_ns = 0u64;
-        let mut runs: Vec<(u64, u64)> = Vec::new();
-        for (ran_ns, sleep_ns) in demand {
-            prop_assert!(bucket.may_run(now_ns));
-            bucket.charge(now_ns, ran_ns);
-            runs.push((now_ns, ran_ns));
-            // The earliest time at which the usage of every suffix is within
-            // the cap.
-            let mut usage_ns = 0u64;
-            let mut free_ns = now_ns + ran_ns;
-            for &(start_ns, ran_ns) in runs.iter().rev() {
-                usage_ns += ran_ns;
-                let at_cap_ns = (usage_ns * 1000).div_ceil(u64::from(hard_permille));
-                free_ns = free_ns.max(start_ns + at_cap_ns);
-            }
-            now_ns = free_ns + sleep_ns;
-        }
-    }
-
-    #[test]
     fn run_ns_is_the_longest_run_within_the_depth(
         hard_permille in prop_oneof![1..=1000u32, 1..=4100u32],
         nr_running in 0..=5u32,
@@ -106,37 +81,6 @@ proptest! {
     }
 
     #[test]
-    fn changes_of_the_cap_create_no_allowance(
-        caps in prop::collection::vec(1..=1000u32, 2..50), ran_ns in MS..=10 * MS,
-    ) {
-        let with = |hard_permille| Params { hard_permille, ..Params::default() };
-        let mut bucket = Bucket::new(with(caps[0]), 0).unwrap();
-        bucket.charge(0, ran_ns);
-        for &cap in &caps {
-            bucket.set(with(cap), 0).unwrap();
-        }
-        let owed_ns = ran_ns * 1000 / u64::from(*caps.last().unwrap());
-        let eligible_ns = owed_ns.saturating_sub(MS);
-        prop_assert!(bucket.eligible_ns().abs_diff(eligible_ns) <= 1);
-    }
-
-    #[test]
-    fn rate_stays_between_old_and_observed_rate(
-        updates in prop::collection::vec((1..=5_000 * MS, 0..=20_000 * MS), 1..50),
-    ) {
-        let mut bucket = Bucket::new(Params::default(), 0).unwrap();
-        let mut now_ns = 0;
-        for (elapsed_ns, ran_ns) in updates {
-            now_ns += elapsed_ns;
-            let before = bucket.rate_ppm();
-            let seen = (u128::from(ran_ns) * 1_000_000 / u128::from(elapsed_ns))
-                .min(8192 * 1_000_000) as u64;
-            let after = bucket.rate_update(ran_ns, now_ns);
-            prop_assert!(after >= before.min(seen) && after <= before.max(seen));
-        }
-    }
-
-    #[test]
     fn decay_is_a_power_of_two(elapsed_ns in 0..=400_000 * MS, half_life_ns in 50 * MS..=60_000 * MS) {
         let exact = (-(elapsed_ns as f64) / half_life_ns as f64).exp2() * 1e6;
         let decay = decay_ppm(elapsed_ns, half_life_ns) as f64;
@@ -171,26 +115,6 @@ fn spinner_gets_its_cap_over_any_life_time() {
             "{hard_permille} {needed_ms}: {share}"
         );
     }
-}
-
-#[test]
-fn run_ns_at_its_bounds() {
-    let with = |hard_permille, depth_ns| {
-        let params = Params {
-            hard_permille,
-            depth_ns,
-            ..Params::default()
-        };
-        Bucket::new(params, 5).unwrap()
-    };
-    assert_eq!(with(0, 0).run_ns(u32::MAX, 5), None);
-    assert_eq!(with(1000, 0).run_ns(0, 5), None);
-    assert_eq!(with(1000, 0).run_ns(1, 4), Some(0));
-    assert_eq!(with(1000, MS).run_ns(2, 5), Some(MS));
-    assert_eq!(with(999, 1000 * MS).run_ns(1, 5), Some(999_000 * MS));
-    assert_eq!(with(1000, MS).run_ns(u32::MAX, 5), Some(0));
-    let widest = with(8_191_999, 1000 * MS);
-    assert_eq!(widest.run_ns(8192, 5), Some(122_070 * 8_191_999));
 }
 
 #[test]
