@@ -1,7 +1,7 @@
 //! Property tests of the headroom core against brute-force sums over windows.
 
 use plimsoll_policy::NSEC_PER_MSEC as MS;
-use plimsoll_policy::headroom::{self, Controller, Demand, Headroom, Params, Tolerance};
+use plimsoll_policy::headroom::{Controller, Demand, Params, Tolerance};
 use proptest::prelude::*;
 
 fn params(headroom_ppm: u32, nr_cpus: u32) -> Params {
@@ -57,117 +57,6 @@ proptest! {
             }
         }
     }
-
-    #[test]
-    fn batch_work_that_uses_its_grant_gets_its_tolerance(
-        runtime_ns in 1..=10 * MS,
-        lengths in prop::collection::vec(MS..=20 * MS, 1..100),
-    ) {
-        let params = Params { tolerance_runtime_ns: runtime_ns, ..params(300_000, 4) };
-        let mut controller = Controller::new(params, 0).expect("valid parameters");
-        let (mut now_ns, mut got_ns, mut grant_ns) = (0, 0, 0);
-        for length_ns in lengths {
-            now_ns += length_ns;
-            got_ns += grant_ns;
-            // Other work leaves only the CPU time that batch work uses.
-            grant_ns = controller.update(4 * length_ns - grant_ns, grant_ns, now_ns);
-        }
-        let due_ns = u128::from(now_ns) * u128::from(runtime_ns) / u128::from(100 * MS);
-        prop_assert_eq!(u128::from(got_ns + grant_ns), due_ns);
-    }
-
-    #[test]
-    fn a_demand_is_the_largest_headroom_and_the_smallest_tolerance(
-        groups in prop::collection::vec((ask(), tolerance()), 0..20),
-        nr_cpus in 1..=64u32,
-        shift in 0..20usize,
-    ) {
-        let demand = demand_of(&groups);
-        let shares = || groups.iter().filter_map(|(headroom, _)| match headroom {
-            Some(Headroom::Share(ppm)) => Some(u64::from(*ppm)), _ => None,
-        });
-        let cpus = || groups.iter().filter_map(|(headroom, _)| match headroom {
-            Some(Headroom::Cpus(cpus)) => Some(u64::from(*cpus)), _ => None,
-        });
-        let (share, cpus) = (shares().max().unwrap_or(0), cpus().max().unwrap_or(0));
-        let is_number = cpus > 0 && cpus * 1_000_000 >= share * u64::from(nr_cpus);
-        let share_asked = (share > 0).then_some(Headroom::Share(share as u32));
-        let cpus_asked = (cpus > 0).then_some(Headroom::Cpus(cpus as u32));
-        let (larger, other) = if is_number {
-            (cpus_asked, share_asked)
-        } else {
-            (share_asked, cpus_asked)
-        };
-        prop_assert_eq!(demand.in_force(nr_cpus), larger);
-        prop_assert_eq!(demand.overruled(nr_cpus), other);
-
-        let mut tolerances: Vec<Tolerance> = groups.iter().filter_map(brought).collect();
-        tolerances.sort_by(by_rate);
-        prop_assert_eq!(demand.tolerance(), tolerances.first().copied().unwrap_or(DEFAULT));
-
-        let mut turned = groups.clone();
-        turned.rotate_left(shift % groups.len().max(1));
-        prop_assert_eq!(demand_of(&turned), demand);
-        turned.reverse();
-        prop_assert_eq!(demand_of(&turned), demand);
-    }
-}
-
-const DEFAULT: Tolerance = Tolerance {
-    runtime_ns: headroom::TOLERANCE_RUNTIME_DEFAULT_NS,
-    period_ns: headroom::TOLERANCE_PERIOD_DEFAULT_NS,
-};
-
-/// A headroom that a group may ask for, also in forms that are equal.
-fn ask() -> impl Strategy<Value = Option<Headroom>> {
-    prop_oneof![
-        Just(None),
-        (0..=1_000_000u32).prop_map(|ppm| Some(Headroom::Share(ppm))),
-        (0..=4u32).prop_map(|quarters| Some(Headroom::Share(quarters * 250_000))),
-        (0..=70u32).prop_map(|cpus| Some(Headroom::Cpus(cpus))),
-    ]
-}
-
-/// A tolerance in range: any, and some of equal rates.
-fn tolerance() -> impl Strategy<Value = Option<Tolerance>> {
-    let of = |(runtime_ns, period_ns): (u64, u64)| {
-        let runtime_ns = runtime_ns
-            .min(period_ns)
-            .min(headroom::TOLERANCE_RUNTIME_MAX_NS);
-        Some(Tolerance {
-            runtime_ns,
-            period_ns,
-        })
-    };
-    let periods = headroom::TOLERANCE_PERIOD_MIN_NS..=headroom::TOLERANCE_PERIOD_MAX_NS;
-    prop_oneof![
-        Just(None),
-        (0..=headroom::TOLERANCE_RUNTIME_MAX_NS, periods).prop_map(of),
-        (0..=3u64, 1..=4u64).prop_map(move |(runtime, period)| of((runtime * MS, period * MS))),
-    ]
-}
-
-/// The tolerance that counts for a group.
-fn brought((headroom, tolerance): &(Option<Headroom>, Option<Tolerance>)) -> Option<Tolerance> {
-    let asks = !matches!(
-        headroom,
-        None | Some(Headroom::Share(0) | Headroom::Cpus(0))
-    );
-    tolerance.or(asks.then_some(DEFAULT))
-}
-
-fn by_rate(a: &Tolerance, b: &Tolerance) -> std::cmp::Ordering {
-    let cross = |a: &Tolerance, b: &Tolerance| u128::from(a.runtime_ns) * u128::from(b.period_ns);
-    let rates = cross(a, b).cmp(&cross(b, a));
-    rates.then(a.period_ns.cmp(&b.period_ns))
-}
-
-fn demand_of(groups: &[(Option<Headroom>, Option<Tolerance>)]) -> Demand {
-    let mut demand = Demand::default();
-    for (headroom, tolerance) in groups {
-        demand.add(*headroom, *tolerance);
-    }
-    demand
 }
 
 #[test]
@@ -210,11 +99,4 @@ fn bad_input_is_named_in_the_error() {
         let message = Controller::new(params, 0).unwrap_err().to_string();
         assert!(message.contains(field), "{message}");
     }
-}
-
-#[test]
-fn headroom_in_cpus_is_rounded_up() {
-    assert_eq!(headroom::from_cpus_ppm(1, 3), 333_334);
-    assert_eq!(headroom::from_cpus_ppm(2, 2), 1_000_000);
-    assert_eq!(headroom::from_cpus_ppm(1, 0), 1_000_000);
 }
