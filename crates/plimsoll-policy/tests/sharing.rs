@@ -17,34 +17,6 @@ proptest! {
         let shares: Vec<u64> = groups.iter().map(|group| group.share_ns).collect();
         prop_assert_eq!(shares, expected);
     }
-
-    #[test]
-    fn shares_are_within_the_grant_and_quotas_of_the_kernel_and_debts_only_fall(
-        raw in prop::collection::vec((want(), want(), 1..=10_000u32, 0..=5 * MS, 0..=MS), 0..=60),
-        grant_ns in 0..=200 * MS,
-    ) {
-        let group = |&(a, b, weight, debt_ns, waited_ns): &(u64, u64, u32, u64, u64)| Group {
-            want_ns: a.max(b),
-            modest_ns: if a.max(b) == WANT_ANYTHING_NS { WANT_ANYTHING_NS } else { a.min(b) },
-            weight,
-            debt_ns,
-            waited_ns,
-            ..Group::default()
-        };
-        let before: Vec<Group> = raw.iter().map(group).collect();
-        let mut groups = before.clone();
-        share(&mut groups, grant_ns);
-        prop_assert!(total_ns(&groups) <= grant_ns);
-        let waiting = groups.iter().filter(|it| it.want_ns == WANT_ANYTHING_NS && it.share_ns < LEAST_NS);
-        let partial = waiting.filter(|it| it.share_ns > 0);
-        // One alone keeps a share that is too little.
-        prop_assert!(partial.count() <= 1);
-        for (group, before) in groups.iter().zip(&before) {
-            prop_assert!(group.share_ns <= group.want_ns);
-            prop_assert!(group.debt_ns <= before.debt_ns);
-            prop_assert!(group.waited_ns == 0 || group.waited_ns >= before.waited_ns);
-        }
-    }
 }
 
 /// A want of a batch group: little, so that many are satisfied, or anything.
