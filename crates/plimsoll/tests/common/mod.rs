@@ -164,6 +164,12 @@ impl Finished {
             .unwrap_or_else(|error| panic!("not JSON ({error}): {}", self.stderr))
     }
 
+    /// Returns the line of a refusal; panics unless the command was refused.
+    pub fn refusal(&self) -> &str {
+        assert_eq!(self.code(), 125, "{self:?}");
+        self.one_line()
+    }
+
     /// Returns the single line on standard error.
     pub fn one_line(&self) -> &str {
         let text = self.stderr.trim_end();

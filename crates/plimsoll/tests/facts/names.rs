@@ -69,7 +69,7 @@ fn odd_cgroup_is_set_by_its_bytes_and_by_the_name_in_json() {
     host.run(["restore"]).good();
     wait_until("it is undone", || bandwidth_us(&group).0 == -1);
     let missing = host.run(["show", "/nowhere\x1b[31m"]);
-    assert!(missing.one_line().contains("\\x1b[31m"), "{missing:?}");
+    assert!(missing.refusal().contains("\\x1b[31m"), "{missing:?}");
     remove_group(&group);
 }
 

@@ -25,8 +25,7 @@ fn missing_permission_is_reported_in_one_line_with_a_remedy() {
         let mut command = nobody.plimsoll(words);
         command.env("PLIMSOLL_CGROUP_BASE", host.base_path());
         let finished = host.spawn(command).finish();
-        assert_eq!(finished.code(), 125, "{words:?}: {finished:?}");
-        let line = finished.one_line();
+        let line = finished.refusal();
         assert!(
             line.contains("ermission") && line.contains("root"),
             "{words:?}: {line}"
@@ -126,7 +125,6 @@ fn read_only_cgroups_are_reported_with_a_remedy() {
     command.env("MOUNT", &mount);
     host.confine(&mut command);
     let finished = host.spawn(command).finish();
-    assert_eq!(finished.code(), 125, "{finished:?}");
-    assert!(finished.one_line().contains("read-only"), "{finished:?}");
+    assert!(finished.refusal().contains("read-only"), "{finished:?}");
     host.assert_as(&before);
 }

@@ -16,9 +16,8 @@ fn real_time_tasks_are_counted_and_told() {
             .args(["run", "--cap", "10%", "--", "true"]);
         host.confine(&mut command);
         let refused = host.spawn(command).finish();
-        assert_eq!(refused.code(), 125, "{refused:?}");
         assert!(
-            refused.one_line().contains("is a real-time task"),
+            refused.refusal().contains("is a real-time task"),
             "{refused:?}"
         );
         // Nor may a process of which another thread is one.
@@ -84,13 +83,12 @@ mod v1_only {
             fs::remove_dir(present).unwrap();
         }
         // The base itself is not made, but named.
-        for (index, gone) in outer.folders().iter().enumerate().skip(1) {
+        for gone in outer.folders().iter().skip(1) {
             fs::remove_dir(gone).unwrap();
             let finished = run();
             fs::create_dir(gone).unwrap();
-            assert_eq!(finished.code(), 125, "{index}");
             let expected = format!("{}: no such cgroup (from ", gone.display());
-            assert!(finished.one_line().contains(&expected), "{finished:?}");
+            assert!(finished.refusal().contains(&expected), "{finished:?}");
         }
     }
 
@@ -104,8 +102,7 @@ mod v1_only {
         for dry_run in [&[][..], &["--dry-run"]] {
             let words = ["set", &target, "--quota", "600ms/1s"];
             let refused = host.run(words.iter().chain(dry_run));
-            assert_eq!(refused.code(), 125, "{refused:?}");
-            assert!(refused.one_line().contains(&expected), "{refused:?}");
+            assert!(refused.refusal().contains(&expected), "{refused:?}");
         }
         // And a parent has no less than what is inside.
         container.write_cpu_max(&max("30ms/100ms")).unwrap();
@@ -125,10 +122,9 @@ mod v1_only {
         let host = Host::new();
         let knobs = "run --class batch --headroom 30% --cap 50% --per-task -- true";
         let refused = host.run(knobs.split(' '));
-        assert_eq!(refused.code(), 125, "{refused:?}");
         assert!(
             refused
-                .one_line()
+                .refusal()
                 .contains("per-task: cannot be `true` here"),
             "{refused:?}"
         );
@@ -167,10 +163,9 @@ mod v2_only {
             .unwrap();
         vcpu.add_thread(thread).unwrap();
         let refused = host.run(["set", &process.pid().to_string(), "--cap", "50%"]);
-        assert_eq!(refused.code(), 125, "{refused:?}");
         assert!(
             refused
-                .one_line()
+                .refusal()
                 .contains("threads in cgroups of their own"),
             "{refused:?}"
         );

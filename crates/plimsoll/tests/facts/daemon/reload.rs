@@ -24,9 +24,8 @@ fn sighup_and_reload_both_read_the_file_again_or_refuse_it_whole() {
     // A file with a mistake is refused whole; after a signal only the log reports it.
     daemon.write(&(text("60ms/100ms") + "[[group]]\nname = 7\n"));
     let refused = daemon.reload();
-    assert_eq!(refused.code(), 125, "{refused:?}");
     let config = daemon.config().display().to_string();
-    assert!(refused.one_line().contains(&config), "{refused:?}");
+    assert!(refused.refusal().contains(&config), "{refused:?}");
     daemon.send(Signal::SIGHUP);
     wait_until("it is counted", || counters().reloads_refused == 2);
     assert_eq!((quota_us(&group), counters().reloads), (50_000, 3));

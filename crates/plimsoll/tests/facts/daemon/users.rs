@@ -18,9 +18,7 @@ fn no_request_of_a_user_who_is_not_an_operator_is_answered() {
     let refused = |words: &[&str]| {
         let mut command = user.plimsoll(words);
         host.confine(&mut command);
-        let refused = host.spawn(command).finish();
-        assert_eq!(refused.code(), 125, "{words:?}: {refused:?}");
-        refused.one_line().to_owned()
+        host.spawn(command).finish().refusal().to_owned()
     };
     for words in [
         &["show"][..],
