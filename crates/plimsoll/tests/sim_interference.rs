@@ -7,23 +7,38 @@ mod common;
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use common::folder::Folder;
+use common::Finished;
 
-fn folder() -> Folder {
-    Folder::for_command("sim interference")
+/// Prepares the experiment, as a user would run it.
+fn sim(words: &str) -> Command {
+    let mut command = Command::new(common::binary());
+    command
+        .args(["sim", "interference"])
+        .args(words.split_whitespace())
+        .env_remove("PLIMSOLL_ENFORCER")
+        .stdin(Stdio::null());
+    command
+}
+
+fn good(words: &str) -> Finished {
+    Finished::from(sim(words).output().unwrap()).good()
+}
+
+fn json(words: &str) -> Value {
+    good(&format!("{words} --json")).json()
 }
 
 const SMALL: &str = "--mean 70% --groups 5 --burst 0%,100%,unlimited --periods 50000";
 
 #[test]
 fn the_table_has_a_row_for_each_cell() {
-    let table = folder().good(SMALL);
+    let table = good(SMALL).stdout;
     let rows: Vec<Vec<&str>> = table
         .lines()
         .filter(|line| line.starts_with("exponential"))
@@ -43,7 +58,7 @@ fn the_table_has_a_row_for_each_cell() {
 
 #[test]
 fn the_json_has_every_figure() {
-    let document = folder().json(&format!("{SMALL} --seed 9"));
+    let document = json(&format!("{SMALL} --seed 9"));
     assert_eq!(document["schema"], "plimsoll.sim-interference/1");
     assert_eq!(
         (&document["seed"], &document["complete"]),
@@ -68,14 +83,13 @@ fn the_json_has_every_figure() {
 
 #[test]
 fn published_table_is_compared_with_the_simulation() {
-    let folder = folder();
-    let document = folder.json("--published --periods 50000");
+    let document = json("--published --periods 50000");
     let cells = document["cells"].as_array().unwrap();
     assert_eq!(cells.len(), 48);
     assert_eq!(cells[0]["published"]["agrees"], true);
     assert_eq!(cells[11]["published"]["agrees"], false);
     assert_eq!(cells[11]["published"]["wcet"], 3.7937);
-    let table = folder.good("--published --periods 50000");
+    let table = good("--published --periods 50000").stdout;
     assert!(table.contains(" cells differ from the source"), "{table}");
     let widest = table.lines().map(|line| line.chars().count()).max();
     assert!(widest <= Some(100), "{table}");
@@ -85,7 +99,7 @@ fn published_table_is_compared_with_the_simulation() {
 fn groups_may_differ() {
     let words = "--group quota=50%,mean=60%,burst=100% \
                  --group quota=10%,u=80%,burst=unlimited,count=4 --periods 20000";
-    let document = folder().json(words);
+    let document = json(words);
     let cell = &document["cells"][0];
     assert_eq!((&cell["groups"], &cell["burst"]), (&5.into(), &Value::Null));
     let members = cell["members"].as_array().unwrap();
@@ -98,7 +112,7 @@ fn groups_may_differ() {
     // All quotas together are 90 % of the machine, of which this is the share.
     let utilisation = cell["utilisation"]["mean"].as_f64().unwrap();
     assert!((utilisation - 0.62).abs() < 0.015, "{utilisation}");
-    let table = folder().good(words);
+    let table = good(words).stdout;
     assert!(
         table.contains("QUOTA") && table.contains("mixed"),
         "{table}"
@@ -107,10 +121,11 @@ fn groups_may_differ() {
 
 #[test]
 fn picture_has_a_panel_with_its_scales() {
-    let folder = folder();
+    let folder = tempfile::tempdir().unwrap();
+    let svg = folder.path().join("p.svg");
     let words = "--mean 50%,80% --groups 4 --periods 20000 --plot";
-    folder.good(&format!("{words} p.svg"));
-    let svg = fs::read_to_string(folder.path("p.svg")).unwrap();
+    good(&format!("{words} {}", svg.display()));
+    let svg = fs::read_to_string(svg).unwrap();
     for part in [
         "exponential, 4 groups",
         "unlimited",
@@ -123,7 +138,14 @@ fn picture_has_a_panel_with_its_scales() {
 
 #[test]
 fn bad_input_is_refused_in_one_line_with_the_allowed_values() {
-    let folder = folder().with("bad.csv", "cpu\n0.4\n\n0.3\n");
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("bad.csv"), "cpu\n0.4\n\n0.3\n").unwrap();
+    let refusal = |words: &str| {
+        let output = sim(words).current_dir(folder.path()).output().unwrap();
+        let finished = Finished::from(output);
+        assert_eq!(finished.stdout, "", "{words}");
+        finished.refusal().to_owned()
+    };
     for (words, start) in [
         ("--samples bad.csv", "bad.csv:3:1: cpu: `` is not a number"),
         ("--distribution empirical", "samples: "),
@@ -146,7 +168,7 @@ fn bad_input_is_refused_in_one_line_with_the_allowed_values() {
         ("--group quota=60%", "mean: "),
         ("--plot p.gif", "plot: `p.gif`"),
     ] {
-        let refusal = folder.refusal(words);
+        let refusal = refusal(words);
         let start = format!("plimsoll: {start}");
         assert!(refusal.starts_with(&start), "{words}: {refusal}");
         assert!(refusal.contains("allowed: "), "{refusal}");
@@ -157,17 +179,15 @@ fn bad_input_is_refused_in_one_line_with_the_allowed_values() {
         ("--group quota=10% --mean 30%", "--mean"),
         ("--published --mean 30%", "--mean"),
     ] {
-        let refusal = folder.refusal(words);
+        let refusal = refusal(words);
         assert!(refusal.contains(part), "{words}: {refusal}");
     }
 }
 
 #[test]
 fn signal_prints_the_figures_until_then() {
-    let folder = folder();
     for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143)] {
-        let mut child = folder
-            .command("--periods 1000000000000 --mean 70% --groups 5 --json")
+        let mut child = sim("--periods 1000000000000 --mean 70% --groups 5 --json")
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

@@ -10,7 +10,6 @@
 
 #[path = "../../../plimsoll-daemon/tests/simulated/chance.rs"]
 pub mod chance;
-pub mod folder;
 pub mod wait;
 
 use std::collections::BTreeMap;
@@ -19,7 +18,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -131,6 +130,16 @@ pub struct Finished {
     pub status: ExitStatus,
     pub stdout: String,
     pub stderr: String,
+}
+
+impl From<Output> for Finished {
+    fn from(output: Output) -> Self {
+        Self {
+            status: output.status,
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
 }
 
 impl Finished {
