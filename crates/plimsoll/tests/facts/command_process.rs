@@ -1,16 +1,16 @@
 //! The process of the command of `run`: it has the settings of the caller's process, and ends
 //! quietly with `run`.
 
+use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use nix::errno::Errno;
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
+use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::Pid;
 
 use plimsoll_engine::tasks::children;
 
+use super::owner_process::change_everything;
 use crate::common::{Finished, Host, is_alive, wait_for, wait_until};
 
 /// Prints the settings of its own process.
@@ -22,53 +22,28 @@ const SHOW: [&str; 5] = [
     "/proc/self/limits",
 ];
 
-/// Changes that a command makes to its process before it executes another.
-#[derive(Debug, Clone, Copy)]
-enum Setting {
-    Blocked(i32),
-    Ignored(Signal),
-    FewFiles,
-    TimerSlack,
-    Nice,
-    ClosedInput,
-    NoHugePages,
+/// A change that a command makes to its process before it executes another.
+type Change = fn() -> io::Result<()>;
+
+fn change_nothing() -> io::Result<()> {
+    Ok(())
 }
 
-impl Setting {
-    fn make(self) -> std::io::Result<()> {
-        // SAFETY: system calls that take integers, or a set that lives until they return; no
-        // handler is installed.
-        unsafe {
-            match self {
-                Self::Blocked(number) => {
-                    let mut set = std::mem::zeroed();
-                    libc::sigemptyset(&raw mut set);
-                    libc::sigaddset(&raw mut set, number);
-                    SigSet::from_sigset_t_unchecked(set).thread_block()?;
-                }
-                Self::Ignored(ignored) => drop(signal(ignored, SigHandler::SigIgn)?),
-                Self::FewFiles => {
-                    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-                    setrlimit(Resource::RLIMIT_NOFILE, 64, hard)?;
-                }
-                Self::TimerSlack => nix::sys::prctl::set_timerslack(1_234_567)?,
-                Self::Nice => assert_eq!(libc::setpriority(libc::PRIO_PROCESS, 0, 3), 0),
-                Self::ClosedInput => drop(libc::close(0)),
-                Self::NoHugePages => {
-                    Errno::result(libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0))?;
-                }
-            }
-        }
-        Ok(())
-    }
+fn block_all() -> io::Result<()> {
+    Ok(SigSet::all().thread_block()?)
 }
 
-/// Runs a command from a caller with these settings.
-fn from_caller(host: &Host, settings: &[Setting], mut command: Command) -> Finished {
+fn close_input() -> io::Result<()> {
+    // SAFETY: it takes a number.
+    unsafe { libc::close(0) };
+    Ok(())
+}
+
+/// Runs a command from a caller that has made a change.
+fn from_caller(host: &Host, change: Change, mut command: Command) -> Finished {
     host.confine(&mut command);
-    let settings = settings.to_vec();
-    // SAFETY: only system calls.
-    unsafe { command.pre_exec(move || settings.iter().try_for_each(|setting| setting.make())) };
+    // SAFETY: only system calls, and little else.
+    unsafe { command.pre_exec(change) };
     host.spawn(command).finish()
 }
 
@@ -81,57 +56,36 @@ fn words(words: &[&str]) -> Command {
 #[test]
 fn a_command_has_the_callers_signals_limits_and_streams() {
     let host = Host::new();
-    let real_time = libc::SIGRTMIN() + 3;
-    for settings in [
-        &[][..],
-        &[
-            Setting::Blocked(libc::SIGCHLD),
-            Setting::Blocked(libc::SIGTERM),
-            Setting::Blocked(real_time),
-        ],
-        &[
-            Setting::Ignored(Signal::SIGPIPE),
-            Setting::Ignored(Signal::SIGCHLD),
-            Setting::Ignored(Signal::SIGHUP),
-            Setting::Ignored(Signal::SIGQUIT),
-        ],
-        &[Setting::FewFiles, Setting::TimerSlack, Setting::Nice],
-        &[Setting::ClosedInput, Setting::NoHugePages],
-    ] {
-        let files = ["/proc/self/timerslack_ns", "/proc/self/oom_score_adj"];
-        for command in [&[&SHOW[..], &files].concat()[..], &["ls", "/proc/self/fd"]] {
-            let expected = from_caller(&host, settings, words(command)).good();
+    let files = ["/proc/self/timerslack_ns", "/proc/self/oom_score_adj"];
+    for change in [change_nothing, block_all, change_everything, close_input] {
+        for command in [
+            &[&SHOW[..], &files].concat()[..],
+            &["ls", "/proc/self/fd"],
+            // The nice level.
+            &["cut", "-d", " ", "-f19", "/proc/self/stat"],
+        ] {
+            let expected = from_caller(&host, change, words(command)).good();
             let run = host.plimsoll(["run", "--"].iter().chain(command));
-            let found = from_caller(&host, settings, run).good();
-            assert_eq!(found.stdout, expected.stdout, "{settings:?}");
+            let found = from_caller(&host, change, run).good();
+            assert_eq!(found.stdout, expected.stdout);
             assert!(!found.stdout.is_empty());
         }
     }
-    let niced = from_caller(
-        &host,
-        &[Setting::Nice],
-        host.plimsoll(["run", "--", "cut", "-d", " ", "-f19", "/proc/self/stat"]),
-    );
-    assert_eq!(niced.good().stdout.trim(), "3");
     host.assert_clean();
 }
 
 #[test]
 fn the_exit_code_is_right_whatever_signals_the_caller_blocks_or_ignores() {
     let host = Host::new();
-    for setting in [
-        Setting::Blocked(libc::SIGCHLD),
-        Setting::Ignored(Signal::SIGCHLD),
-        Setting::Ignored(Signal::SIGPIPE),
-    ] {
+    for change in [block_all, change_everything] {
         // An owner has to be started each time.
         host.end_idle_owner();
         // It ends while `run` sleeps.
         let script = "until grep -q '^State:.S' /proc/$PPID/status; do :; done; exit 7";
         let run = host.plimsoll(["run", "--", "sh", "-c", script]);
-        let finished = from_caller(&host, &[setting], run);
-        assert_eq!(finished.code(), 7, "{setting:?}: {finished:?}");
-        assert_eq!(finished.stderr, "", "{setting:?}");
+        let finished = from_caller(&host, change, run);
+        assert_eq!(finished.code(), 7, "{finished:?}");
+        assert_eq!(finished.stderr, "");
     }
     host.assert_clean();
 }
@@ -141,7 +95,7 @@ fn a_signal_that_the_caller_blocks_is_passed_on_to_the_command() {
     let host = Host::new();
     let mut command = host.plimsoll(["run", "--", "sleep", "600"]);
     // SAFETY: only system calls.
-    unsafe { command.pre_exec(|| Setting::Blocked(libc::SIGTERM).make()) };
+    unsafe { command.pre_exec(block_all) };
     let running = host.spawn(command);
     let mut pid = 0;
     wait_until("it runs", || {

@@ -74,7 +74,7 @@ fn files_of(pid: i32) -> Vec<String> {
 
 /// Changes all settings that a process hands on to its children, as far as this needs no more than
 /// root.
-fn change_everything() -> std::io::Result<()> {
+pub fn change_everything() -> std::io::Result<()> {
     for (resource, soft) in [
         (Resource::RLIMIT_NOFILE, 64),
         (Resource::RLIMIT_CORE, 1 << 20),
@@ -94,6 +94,7 @@ fn change_everything() -> std::io::Result<()> {
         Signal::SIGTERM,
         Signal::SIGHUP,
         Signal::SIGPIPE,
+        Signal::SIGQUIT,
     ] {
         // SAFETY: no handler is installed.
         unsafe { signal(ignored, SigHandler::SigIgn) }?;
@@ -116,6 +117,7 @@ fn change_everything() -> std::io::Result<()> {
         // The idle class.
         libc::syscall(libc::SYS_ioprio_set, 1, 0, 3 << 13);
         libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const param);
+        libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0);
     }
     Ok(())
 }
