@@ -1,32 +1,13 @@
 //! The guard of the fair class: attached for batch work, and detached soon after it.
 
-use std::ffi::OsStr;
 use std::os::unix::process::CommandExt as _;
 
-use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_daemon::state::GuardState;
 
-use crate::common::{Host, Running, in_vm, threads_of, wait_until};
+use crate::common::{Host, in_vm, threads_of, wait_until};
 
-const SLEEP: [&str; 2] = ["sleep", "600"];
-
-/// Starts a command in a group; returns when the command is there.
-fn start(
-    host: &Host,
-    name: &str,
-    knobs: &str,
-    group: &CpuGroup,
-    command: &[impl AsRef<OsStr>],
-) -> Running {
-    let words = ["run", "--enforcer", "cgroup", "--name", name].into_iter();
-    let words = words.chain(knobs.split_whitespace()).chain(["--"]);
-    let words = words.map(OsStr::new);
-    let running = host.start(words.chain(command.iter().map(AsRef::as_ref)));
-    wait_until("it is in its group", || {
-        group.processes().is_ok_and(|there| !there.is_empty())
-    });
-    running
-}
+/// Knobs of batch work on the stock kernel.
+const BATCH: &str = "--enforcer cgroup --class batch";
 
 fn state(host: &Host) -> Option<GuardState> {
     host.owner().expect("an owner runs").daemon.guard
@@ -97,10 +78,10 @@ fn an_owner_that_may_attach_no_guard_has_its_privileged_clients_say_so() {
 #[test]
 fn the_guard_is_attached_while_a_batch_group_is_there() {
     let host = Host::new();
-    let other = start(&host, "other", "--weight 50", &host.normal("other"), &SLEEP);
+    let other = host.sleeper("other", "--enforcer cgroup --weight 50");
     assert_eq!(state(&host), None);
     assert!(threads(&host).is_empty());
-    let work = start(&host, "work", "--class batch", &host.batch("work"), &SLEEP);
+    let work = host.sleeper("work", BATCH);
     wait_until("the guard is attached or refused", || {
         state(&host).is_some()
     });
@@ -133,15 +114,15 @@ fn the_guard_is_attached_while_a_batch_group_is_there() {
 /// work.
 mod vm_only {
     use std::path::Path;
-    use std::process::{Child, Command};
+    use std::process::Command;
 
     use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
     use nix::sys::signal::{Signal, kill};
     use nix::unistd::Pid;
 
-    use super::{SLEEP, start, state, threads};
+    use super::{BATCH, state, threads};
     use crate::common::{
-        Host, Running, load_words, on_cpus, on_one_cpu, task_ns, text, threads_of, wait_until,
+        Host, Running, bind, on_cpus, on_one_cpu, task_ns, text, threads_of, wait_until,
         wait_until_busy,
     };
 
@@ -154,16 +135,11 @@ mod vm_only {
     /// A host whose guard is attached, with batch work that always runs.
     fn beside_burners() -> (Host, Running) {
         let host = Host::new();
-        let burn = load_words("burn --threads 2 --duration 600s");
-        let work = start(&host, "work", "--class batch", &host.batch("work"), &burn);
+        let knobs = format!("--name work {BATCH}");
+        let work = host.start_load(&knobs, "burn --threads 2 --duration 600s");
+        wait_until("the owner runs", || host.owner().is_some());
         wait_until_attached(&host);
         (host, work)
-    }
-
-    fn first_cpu() -> CpuSet {
-        let mut first = CpuSet::new();
-        first.set(0).expect("it is small");
-        first
     }
 
     /// Whether no thread of a process runs until the process goes on.
@@ -175,86 +151,72 @@ mod vm_only {
         })
     }
 
-    /// Normal work that always runs.
-    struct Spinner(Child);
-
-    impl Spinner {
-        fn start() -> Self {
-            let spin = ["-c", "while :; do :; done"];
-            Self(Command::new("sh").args(spin).spawn().expect("it starts"))
-        }
-
-        fn tid(&self) -> Pid {
-            Pid::from_raw(self.0.id().cast_signed())
-        }
-
-        fn cpus(&self) -> CpuSet {
-            sched_getaffinity(self.tid()).expect("it runs")
-        }
-
-        fn bind(&self, cpus: &CpuSet) {
-            sched_setaffinity(self.tid(), cpus).expect("it runs");
-        }
-
-        /// Returns when it has run for some time.
-        fn let_run(&self) {
-            let ran_ns = || task_ns(self.tid().as_raw()).expect("it runs");
-            let begin_ns = ran_ns();
-            wait_until("it runs", || ran_ns() > begin_ns + 5_000_000);
-        }
+    /// Starts normal work that always runs.
+    fn spinner(host: &Host) -> Running {
+        let mut command = Command::new("sh");
+        command.args(["-c", "while :; do :; done"]);
+        host.spawn(command)
     }
 
-    impl Drop for Spinner {
-        fn drop(&mut self) {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
+    fn cpus_of(task: &Running) -> CpuSet {
+        sched_getaffinity(Pid::from_raw(task.pid())).expect("it runs")
+    }
+
+    fn choose(task: &Running, cpus: &CpuSet) {
+        sched_setaffinity(Pid::from_raw(task.pid()), cpus).expect("it runs");
+    }
+
+    /// Returns when a task has run for some time.
+    fn let_run(task: &Running) {
+        let ran_ns = || task_ns(task.pid()).expect("it runs");
+        let begin_ns = ran_ns();
+        wait_until("it runs", || ran_ns() > begin_ns + 5_000_000);
     }
 
     #[test]
     fn a_task_that_waits_for_normal_work_is_moved_and_stays_free() {
         let (host, work) = beside_burners();
-        let first = first_cpu();
-        let spinners = [Spinner::start(), Spinner::start(), Spinner::start()];
+        let spinners = [spinner(&host), spinner(&host), spinner(&host)];
         let [bound, free @ ..] = &spinners;
-        let everywhere = bound.cpus();
-        bound.bind(&first);
+        let everywhere = cpus_of(bound);
+        bind(bound.pid(), [0]).expect("it runs");
+        let first = cpus_of(bound);
         wait_until("a task is moved", || {
             // Where the kernel has moved one first, both begin anew.
             for spinner in free {
-                spinner.bind(&first);
-                spinner.bind(&everywhere);
+                choose(spinner, &first);
+                choose(spinner, &everywhere);
             }
             state(&host).is_some_and(|state| state.counts.nr_pulled > 0)
         });
         work.stop();
         wait_until("it is detached", || threads(&host).is_empty());
         for spinner in free {
-            assert_eq!(spinner.cpus(), everywhere);
+            assert_eq!(cpus_of(spinner), everywhere);
         }
-        assert_eq!(bound.cpus(), first, "somebody chose its CPU");
+        assert_eq!(cpus_of(bound), first, "somebody chose its CPU");
     }
 
     #[test]
     fn cpus_that_a_user_chooses_before_a_move_stay() {
         let (host, work) = beside_burners();
-        let first = first_cpu();
         let everywhere = sched_getaffinity(Pid::from_raw(0)).expect("it runs");
         // From their begin, so that no move is under way when the owner is stopped.
-        let [bound, chosen] = on_cpus(1, || [Spinner::start(), Spinner::start()]);
+        let [bound, chosen] = on_cpus(1, || [spinner(&host), spinner(&host)]);
+        let first = cpus_of(&bound);
         let owner = Pid::from_raw(host.owner_pid());
         for _ in 0..20 {
             // Its threads are woken to move the task, and do not come to it.
             kill(owner, Signal::SIGSTOP).expect("it is there");
             wait_until("it is stopped", || is_stopped(owner));
-            chosen.bind(&first);
-            chosen.bind(&everywhere);
-            bound.let_run();
-            chosen.bind(&first);
+            choose(&chosen, &first);
+            choose(&chosen, &everywhere);
+            let_run(&bound);
+            choose(&chosen, &first);
             kill(owner, Signal::SIGCONT).expect("it goes on");
             assert!(state(&host).is_some());
-            chosen.let_run();
-            assert_eq!(chosen.cpus(), first);
+            let_run(&chosen);
+            assert_eq!(cpus_of(&chosen), first);
         }
         work.stop();
     }
@@ -262,7 +224,7 @@ mod vm_only {
     #[test]
     fn idle_work_inside_a_normal_cgroup_is_no_inversion_for_others() {
         let mut host = Host::new();
-        let work = start(&host, "work", "--class batch", &host.batch("work"), &SLEEP);
+        let work = host.sleeper("work", BATCH);
         wait_until_attached(&host);
         let pods = host.group("pods");
         let below = pods.child("below");
