@@ -164,79 +164,8 @@ pub(super) fn lesser(a: f64, b: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     const QUOTA_NS: u64 = 1 << 34;
-
-    /// Drives the core period by period, with a charge and a refill in each.
-    struct Stepwise {
-        pool: Pool,
-        cpu: Cpu,
-        now_ns: u64,
-    }
-
-    impl Stepwise {
-        fn saved_ns(&self) -> u64 {
-            let left_ns = self.pool.runtime_ns() as i64 + self.cpu.runtime_ns();
-            left_ns as u64 - QUOTA_NS
-        }
-
-        fn period(&mut self, used_ns: u64) {
-            let last_ns = used_ns.min(SLICE_MIN_NS);
-            if used_ns > 0 {
-                assert!(
-                    self.pool
-                        .charge(&mut self.cpu, used_ns - last_ns, self.now_ns)
-                );
-                self.pool.book(&mut self.cpu, last_ns);
-            }
-            self.now_ns += PERIOD_NS;
-            assert_eq!(self.pool.refill(true, self.now_ns), 1);
-        }
-    }
-
-    fn stepwise(burst_ns: u64) -> Stepwise {
-        let params = Params {
-            period_ns: PERIOD_NS,
-            quota_ns: Some(QUOTA_NS),
-            burst_ns,
-            slice_ns: SLICE_MIN_NS,
-        };
-        Stepwise {
-            pool: Pool::new(params, 0).unwrap(),
-            cpu: Cpu::default(),
-            now_ns: 0,
-        }
-    }
-
-    proptest! {
-        /// Demand and burst are multiples of an eighth of the quota.
-        #[test]
-        fn deferred_updates_equal_updates_in_each_period(
-            burst in 0u64..40,
-            demands in prop::collection::vec(0u64..20, 1..300),
-        ) {
-            let eighth_ns = QUOTA_NS / 8;
-            let burst_ns = burst * eighth_ns;
-            let mut account = Account::new(QUOTA_NS, Some(burst_ns)).unwrap();
-            let mut savings = account.savings();
-            let mut gained_ns = 0.0;
-            let mut plain = stepwise(burst_ns);
-            for demand in demands {
-                let need_ns = demand * eighth_ns;
-                if need_ns <= QUOTA_NS {
-                    gained_ns += (QUOTA_NS - need_ns) as f64;
-                    plain.period(need_ns);
-                } else {
-                    let excess_ns = need_ns - QUOTA_NS;
-                    let offered_ns = savings.take(&mut account, excess_ns as f64, &mut gained_ns);
-                    let expected_ns = excess_ns.min(plain.saved_ns());
-                    prop_assert_eq!(offered_ns, expected_ns as f64);
-                            plain.period(QUOTA_NS + expected_ns);
-                }
-            }
-        }
-    }
 
     #[test]
     fn without_a_burst_nothing_is_offered() {
