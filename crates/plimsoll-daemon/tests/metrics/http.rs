@@ -30,23 +30,17 @@ pub fn try_request(
 ) -> Option<Answer> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(HUNG)).ok()?;
-    let request =
-        format!("{method} {target} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}\r\n");
+    // Of HTTP 1.0, so that the answer has no chunks.
+    let request = format!("{method} {target} HTTP/1.0\r\nHost: test\r\n{headers}\r\n");
     stream.write_all(request.as_bytes()).ok()?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).ok()?;
     let answer = String::from_utf8(answer).ok()?;
     let (head, body) = answer.split_once("\r\n\r\n")?;
-    let head = head.to_lowercase();
-    let is_chunked = head.contains("transfer-encoding: chunked");
     Some(Answer {
         status: head.split(' ').nth(1)?.parse().ok()?,
-        body: if is_chunked {
-            join_chunks(body)?
-        } else {
-            body.to_owned()
-        },
-        head,
+        head: head.to_lowercase(),
+        body: body.to_owned(),
     })
 }
 
@@ -56,19 +50,6 @@ pub fn request(address: SocketAddr, method: &str, target: &str, headers: &str) -
 
 pub fn get(address: SocketAddr, target: &str) -> Answer {
     request(address, "GET", target, "")
-}
-
-fn join_chunks(mut body: &str) -> Option<String> {
-    let mut joined = String::new();
-    loop {
-        let (size, rest) = body.split_once("\r\n")?;
-        let size = usize::from_str_radix(size, 16).ok()?;
-        if size == 0 {
-            return Some(joined);
-        }
-        joined.push_str(rest.get(..size)?);
-        body = rest.get(size..)?.strip_prefix("\r\n")?;
-    }
 }
 
 /// Encodes a text for the query of a target.
