@@ -115,11 +115,6 @@ impl<'h> Daemon<'h> {
         fs::rename(new, self.config()).unwrap();
     }
 
-    /// Takes the present state as the reference of the final comparison.
-    pub fn take_as_before(&mut self) {
-        self.before = self.host.snapshot();
-    }
-
     fn command(&self) -> Command {
         let config = self.config();
         let words = ["daemon", "-v", "--config", config.to_str().unwrap()];

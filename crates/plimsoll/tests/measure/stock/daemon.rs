@@ -86,7 +86,6 @@ fn a_thousand_groups() {
     let groups = make_many(&mut host, GROUPS);
     let pattern = format!("{}/many/*", host.base_path());
     let mut daemon = Daemon::ready(&host, "");
-    daemon.take_as_before();
     daemon.restart();
     let jobs = rule("many", &of_cgroup(&pattern), "class = \"batch\"");
     daemon.write(&jobs);
