@@ -480,35 +480,4 @@ mod tests {
         let (_folder, group) = cgroup(Version::V1, &[]);
         assert!(!group.enable_children().unwrap() && group.children_enabled().unwrap());
     }
-
-    #[test]
-    fn missing_cgroup_is_reported_as_gone() {
-        for version in [Version::V1, Version::V2] {
-            let (_folder, group) = cgroup(version, &[]);
-            let gone = group.child("gone");
-            assert!(!gone.exists());
-            let errors = [
-                gone.children().err(),
-                gone.check_exists().err(),
-                gone.clone().bound().err(),
-                gone.processes().err(),
-                gone.all_processes().err(),
-                gone.threads().err(),
-                gone.all_threads().err(),
-                gone.usage_ns().err(),
-                gone.usage_usec().err(),
-                gone.stat().err(),
-                gone.read_weight().err(),
-                gone.write_weight(5).err(),
-                gone.read_cpu_max().err(),
-                gone.add_process(1).err(),
-            ];
-            for (index, error) in errors.into_iter().enumerate() {
-                assert!(
-                    error.is_some_and(|error| error.is_gone()),
-                    "{version}: {index}"
-                );
-            }
-        }
-    }
 }
