@@ -97,6 +97,10 @@ fn signals_are_passed_on_once() {
 fn a_signal_that_would_end_a_process_ends_the_command_and_not_run() {
     let host = Host::new();
     for signal in [
+        libc::SIGTERM,
+        libc::SIGINT,
+        libc::SIGHUP,
+        libc::SIGQUIT,
         libc::SIGALRM,
         libc::SIGVTALRM,
         libc::SIGPROF,

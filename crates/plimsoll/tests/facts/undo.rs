@@ -3,12 +3,10 @@
 use std::thread;
 
 use crate::common::{
-    Host, bandwidth_us, has_processes, is_alive, membership, task_ns, threads_of, wait_for,
-    wait_until,
+    Host, bandwidth_us, has_processes, is_alive, membership, task_ns, threads_of, wait_until,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::tasks::nice;
 
 fn end(pid: i32) {
@@ -39,88 +37,6 @@ fn sigterm_releases_descendants_that_run_on() {
             end(pid);
         }
         host.assert_clean();
-    }
-}
-
-#[test]
-fn sigterm_and_sigint_end_the_command_and_undo_everything() {
-    let host = Host::new();
-    for signal in [
-        Signal::SIGTERM,
-        Signal::SIGINT,
-        Signal::SIGHUP,
-        Signal::SIGQUIT,
-    ] {
-        for knobs in [
-            "--cap 20%",
-            "--class batch --headroom 30%",
-            "--soft-cap 0%",
-            "--cap 30% --per-task",
-        ] {
-            let words = format!("run --name g {knobs} -- sleep 600");
-            let running = host.start(words.split(' '));
-            wait_until("it is there", || {
-                ["plimsoll/g", "plimsoll-batch/g", "plimsoll-soft-g"]
-                    .iter()
-                    .any(|name| has_processes(&host.base().child(name)))
-            });
-            running.send(signal);
-            let finished = running.finish();
-            assert_eq!(
-                finished.code(),
-                128 + signal as i32,
-                "{knobs}: {finished:?}"
-            );
-            host.assert_clean();
-        }
-    }
-}
-
-/// The kernel in memory loses cgroups of groups of all kinds.
-#[test]
-fn externally_removed_group_is_created_again_and_its_command_continues() {
-    let mut host = Host::new();
-    let refuge = host.group("refuge");
-    let words = "run --name g --class batch --headroom 30% -- sleep 600";
-    let running = host.start(words.split(' '));
-    let group = host.batch("g");
-    let command = wait_for("its command", || {
-        let pid = *group.all_processes().ok()?.first()?;
-        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
-        (name == "sleep\n").then_some(pid)
-    });
-    // The owner has answered, so it watches the group.
-    host.show("g");
-    let inode = || {
-        let found = std::fs::metadata(group.cpu_file(""));
-        found.map(|found| std::os::unix::fs::MetadataExt::ino(&found))
-    };
-    let before = inode().unwrap();
-    wait_until("it is removed", || {
-        // Not the recreated one.
-        let is_there = inode().is_ok_and(|now| now == before);
-        if is_there {
-            let _ = refuge.add_process(command);
-            remove_tree(&group);
-        }
-        !is_there
-    });
-    wait_until("it is made again", || {
-        let is_another = inode().is_ok_and(|now| now != before);
-        is_another && group.all_processes().is_ok_and(|all| all == [command])
-    });
-    let finished = running.stop();
-    assert_eq!((finished.code(), &*finished.stderr), (143, ""));
-    wait_until("everything is as it was", || host.is_clean());
-}
-
-fn remove_tree(group: &CpuGroup) {
-    for child in group.children().unwrap_or_default() {
-        remove_tree(&child);
-    }
-    // The folder of the cpu controller, which the owner watches, is the first.
-    for folder in group.folders().iter().rev() {
-        let _ = std::fs::remove_dir(folder);
     }
 }
 
