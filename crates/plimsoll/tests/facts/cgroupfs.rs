@@ -3,9 +3,8 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
 
-use crate::common::{Host, begin_in, has_processes, max, wait_until, wait_until_busy};
+use crate::common::{Host, has_processes, max, wait_until, wait_until_busy};
 use plimsoll_cgroupfs::name::text_of;
 use plimsoll_cgroupfs::{CgroupError, CpuGroup, CpuMax, UsageCounter};
 
@@ -184,27 +183,4 @@ fn counters_follow_usage_and_end_with_the_cgroup() {
         folders.all(|folder| !folder.exists() || fs::remove_dir(folder).is_ok())
     });
     assert!(counter.read_ns().unwrap_err().is_gone());
-}
-
-/// Within a cgroup namespace, the path of a cgroup outside begins with `/..`. Without that part it
-/// would denote a cgroup inside.
-#[test]
-fn a_process_outside_of_the_cgroup_namespace_is_in_no_cgroup_of_it() {
-    let mut host = Host::new();
-    let (inside, outside) = (host.group("inside"), host.group("outside"));
-    let sleeper = host.start_in(&outside, ["sleep", "600"]);
-    let mut show = host.plimsoll(["show", &sleeper.pid().to_string()]);
-    begin_in(&mut show, &inside, libc::CLONE_NEWCGROUP);
-    let shown = host.spawn(show).finish();
-    assert_eq!(shown.code(), 125, "{shown:?}");
-    let mount = host.hierarchy().mount_point();
-    let cgroup = Path::new("/../outside");
-    let expected = format!(
-        "process {}: its cgroup {} cannot be found below {}",
-        sleeper.pid(),
-        cgroup.display(),
-        mount.display()
-    );
-    assert!(shown.stderr.contains(&expected), "{shown:?}");
-    sleeper.stop();
 }
