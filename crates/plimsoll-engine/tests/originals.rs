@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
-use plimsoll_cgroupfs::simulated::{self, Kernel, Watch, Write};
+use plimsoll_cgroupfs::simulated::{self, Watch, Write};
 use plimsoll_cgroupfs::{CpuGroup, Hierarchy, Version};
 use plimsoll_engine::cgroup::{CgroupEnforcer, check_place};
 use plimsoll_engine::group_policy::GroupPolicy;
@@ -616,31 +616,6 @@ fn a_value_is_ours_though_the_journal_was_rewritten_before_it_was_accepted() {
 }
 
 #[test]
-fn a_level_is_ours_and_comes_into_force_wherever_the_owner_dies() {
-    const MANY: &str = r#"{"nice": "5", "quota": "20ms/100ms", "cap": "10%"}"#;
-    let (few, other) = (r#"{"weight": "50"}"#, r#"{"nice": "3"}"#);
-    let mut nr_deaths = 0;
-    for (before, knobs, during) in [(few, MANY, 5), (MANY, few, 0), (other, MANY, 5)] {
-        for after in 0..40 {
-            let mut rig = Rig::new();
-            rig.run("a", 5, before);
-            // It has inherited the level.
-            fork(5, 6);
-            simulated::with(|kernel| kernel.faults.death_in = Some(after));
-            let put = catch_unwind(AssertUnwindSafe(|| rig.run("a", 5, knobs)));
-            simulated::with(Kernel::revive);
-            nr_deaths += u32::from(put.is_err());
-            rig.start();
-            rig.run("a", 5, knobs);
-            assert_eq!(nice([5, 6]), [during; 2], "{after}");
-            rig.stop();
-            assert_eq!(nice([5, 6]), [0; 2], "{after}");
-        }
-    }
-    assert!(nr_deaths > 0);
-}
-
-#[test]
 fn a_failed_change_makes_no_value_of_others_ours() {
     let mut nr_refused = 0;
     for (knobs, theirs) in [
@@ -857,7 +832,11 @@ fn inject(fault: usize, after: u64) {
 /// Changes a group from the first knobs to the second with a fault, and has the next owner want the
 /// third. Returns whether the fault has come.
 fn change_with_a_fault(version: Version, knobs: [usize; 3], fault: usize, after: u64) -> bool {
-    let [(first, first_ppm), (second, second_ppm), (third, third_ppm)] = knobs.map(|it| OWN[it]);
+    let [
+        (first, first_ppm, _),
+        (second, second_ppm, _),
+        (third, third_ppm, level),
+    ] = knobs.map(|it| OWN[it]);
     let what = format!("{version:?}: {first} to {second} to {third}, fault {fault} after {after}");
     let loosest = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a.max(b));
     let watch = |rate_max_ppm| {
@@ -870,6 +849,8 @@ fn change_with_a_fault(version: Version, knobs: [usize; 3], fault: usize, after:
     };
     let mut rig = Rig::on(version);
     rig.run("job", 5, first);
+    // It inherits the nice level.
+    fork(5, 6);
     watch(loosest(first_ppm, second_ppm));
     inject(fault, after);
     let policy = own(5, second);
@@ -892,29 +873,40 @@ fn change_with_a_fault(version: Version, knobs: [usize; 3], fault: usize, after:
         assert_eq!(kernel.rate_ppm(5), third_ppm, "{what}");
         kernel.watches.clear();
     });
+    assert_eq!(nice([5, 6]), [level; 2], "{what}");
     assert_eq!(rig.enforcer().audit("job").unwrap(), [""; 0], "{what}");
     rig.stop();
     assert_eq!(place(5), "s", "{what}");
+    assert_eq!(nice([5, 6]), [0; 2], "{what}");
     has_come
 }
 
-/// Knobs of an own group, and the rate that they leave to it.
-const OWN: [(&str, Option<u64>); 8] = [
-    ("{}", None),
-    (r#"{"quota": "20ms/100ms"}"#, Some(200_000)),
-    (r#"{"quota": "90ms/100ms", "burst": "50ms"}"#, Some(900_000)),
-    (r#"{"cap": "50%"}"#, Some(500_000)),
-    (r#"{"cap": "50%", "quota": "20ms/100ms"}"#, Some(200_000)),
-    (r#"{"weight": "50"}"#, None),
+/// Knobs of an own group, and the rate and the nice level that they leave to it.
+const OWN: [(&str, Option<u64>, i32); 8] = [
+    ("{}", None, 0),
+    (r#"{"quota": "20ms/100ms"}"#, Some(200_000), 0),
+    (
+        r#"{"quota": "90ms/100ms", "burst": "50ms"}"#,
+        Some(900_000),
+        0,
+    ),
+    (r#"{"cap": "50%", "nice": "3"}"#, Some(500_000), 3),
+    (
+        r#"{"cap": "50%", "quota": "20ms/100ms", "nice": "5"}"#,
+        Some(200_000),
+        5,
+    ),
+    (r#"{"weight": "50"}"#, None, 0),
     (
         r#"{"class": "batch", "quota": "20ms/100ms"}"#,
         Some(200_000),
+        0,
     ),
-    (r#"{"soft-cap": "20%", "cap": "40%"}"#, Some(400_000)),
+    (r#"{"soft-cap": "20%", "cap": "40%"}"#, Some(400_000), 0),
 ];
 
 #[test]
-fn no_fault_within_a_change_of_an_own_group_lifts_a_limit() {
+fn no_fault_within_a_change_of_an_own_group_lifts_a_limit_or_leaves_a_level() {
     let mut nr_faults = 0;
     for version in [Version::V1, Version::V2] {
         for (first, second) in (0..OWN.len()).flat_map(|it| (0..OWN.len()).map(move |b| (it, b))) {
