@@ -817,6 +817,14 @@ pub fn is_alive(pid: i32) -> bool {
     threads_of(pid).into_iter().any(lives)
 }
 
+/// Returns whether no thread of a process runs until the process goes on.
+pub fn is_stopped(pid: i32) -> bool {
+    threads_of(pid).into_iter().all(|tid| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat"));
+        stat.is_ok_and(|stat| stat.contains(") T "))
+    })
+}
+
 /// Panics with the entries that differ.
 pub fn assert_same(before: &BTreeMap<PathBuf, String>, after: &BTreeMap<PathBuf, String>) {
     let mut differences = Vec::new();

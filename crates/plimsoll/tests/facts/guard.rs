@@ -113,7 +113,6 @@ fn the_guard_is_attached_while_a_batch_group_is_there() {
 /// Tests for guests only: where other work runs, there may never be a CPU with nothing but batch
 /// work.
 mod vm_only {
-    use std::path::Path;
     use std::process::Command;
 
     use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -122,8 +121,7 @@ mod vm_only {
 
     use super::{BATCH, state, threads};
     use crate::common::{
-        Host, Running, bind, on_cpus, on_one_cpu, task_ns, text, threads_of, wait_until,
-        wait_until_busy,
+        Host, Running, bind, is_stopped, on_cpus, on_one_cpu, task_ns, wait_until, wait_until_busy,
     };
 
     fn wait_until_attached(host: &Host) {
@@ -140,15 +138,6 @@ mod vm_only {
         wait_until("the owner runs", || host.owner().is_some());
         wait_until_attached(&host);
         (host, work)
-    }
-
-    /// Whether no thread of a process runs until the process goes on.
-    fn is_stopped(pid: Pid) -> bool {
-        let mut tids = threads_of(pid.as_raw()).into_iter();
-        tids.all(|tid| {
-            let stat = text(Path::new(&format!("/proc/{tid}/stat")));
-            stat.contains(") T ")
-        })
     }
 
     /// Starts normal work that always runs.
@@ -208,7 +197,7 @@ mod vm_only {
         for _ in 0..20 {
             // Its threads are woken to move the task, and do not come to it.
             kill(owner, Signal::SIGSTOP).expect("it is there");
-            wait_until("it is stopped", || is_stopped(owner));
+            wait_until("it is stopped", || is_stopped(owner.as_raw()));
             choose(&chosen, &first);
             choose(&chosen, &everywhere);
             let_run(&bound);

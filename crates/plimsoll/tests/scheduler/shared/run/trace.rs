@@ -7,7 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use plimsoll_scx::trace::{Change, Line, State};
 
-use crate::common::{Running, nr_cpus, on_cpus, threads_of, wait_for, wait_until};
+use crate::common::{Running, is_stopped, nr_cpus, on_cpus, wait_for, wait_until};
 use crate::rig::{Rig, all_cpus, binary_word};
 use crate::shared::with_command;
 
@@ -220,14 +220,6 @@ fn wait_for_periods(rig: &Rig, tracer: &Running) {
         }
         counted >= PERIODS
     });
-}
-
-/// Returns whether all threads of a process are stopped.
-fn is_stopped(pid: i32) -> bool {
-    threads_of(pid).into_iter().all(|tid| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat"));
-        stat.is_ok_and(|stat| stat.contains(") T "))
-    })
 }
 
 fn tell(pids: &[i32], signal: Signal) {
