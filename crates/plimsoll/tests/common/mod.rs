@@ -31,7 +31,7 @@ use plimsoll_daemon::control::client::Client;
 use plimsoll_daemon::control::protocol::{Answer, Request, SOCKET};
 use plimsoll_daemon::state::State;
 use plimsoll_engine::knobs::Bandwidth;
-pub use plimsoll_engine::tasks::threads as threads_of;
+pub use plimsoll_engine::tasks::{command as command_of, threads as threads_of};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -503,7 +503,7 @@ impl Host {
         let groups = [self.normal(name), self.batch(name), self.soft(name)];
         running.wait_until("it sleeps in its group", || {
             let members = groups.iter().filter_map(|group| group.all_processes().ok());
-            let sleeps = |pid: i32| text(Path::new(&format!("/proc/{pid}/comm"))) == "sleep";
+            let sleeps = |pid: i32| command_of(pid).as_deref() == Some("sleep");
             members.flatten().any(sleeps)
         });
         running

@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use plimsoll_engine::tasks::children;
 
 use super::owner_process::change_everything;
-use crate::common::{Finished, Host, is_alive, wait_for, wait_until};
+use crate::common::{Finished, Host, command_of, is_alive, wait_for, wait_until};
 
 /// Prints the settings of its own process.
 const SHOW: [&str; 5] = [
@@ -104,8 +104,7 @@ fn a_signal_that_the_caller_blocks_is_passed_on_to_the_command() {
         pid = name
             .and_then(|name| name.strip_prefix("sleep-")?.parse().ok())
             .unwrap_or(0);
-        let command = std::fs::read(format!("/proc/{pid}/comm"));
-        command.is_ok_and(|command| command == b"sleep\n")
+        command_of(pid).as_deref() == Some("sleep")
     });
     running.send(Signal::SIGTERM);
     wait_until("it waits for the command to unblock it", || {

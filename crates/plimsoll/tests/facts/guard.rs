@@ -4,7 +4,7 @@ use std::os::unix::process::CommandExt as _;
 
 use plimsoll_daemon::state::GuardState;
 
-use crate::common::{Host, in_vm, threads_of, wait_until};
+use crate::common::{Host, command_of, in_vm, threads_of, wait_until};
 
 /// Knobs of batch work on the stock kernel.
 const BATCH: &str = "--enforcer cgroup --class batch";
@@ -16,7 +16,7 @@ fn state(host: &Host) -> Option<GuardState> {
 /// Scheduling policies of the guard's threads in the owner.
 fn threads(host: &Host) -> Vec<i32> {
     let policy = |tid: i32| {
-        let command = std::fs::read_to_string(format!("/proc/{tid}/comm")).ok()?;
+        let command = command_of(tid)?;
         // SAFETY: it takes a number.
         let policy = || unsafe { libc::sched_getscheduler(tid) };
         command.starts_with("guard-").then(policy)

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::common::{Host, Running, knob, membership, wait_until, with_own_mounts};
+use crate::common::{Host, Running, command_of, knob, membership, wait_until, with_own_mounts};
 use crate::rig::kill_all;
 use plimsoll_engine::tasks::{Kind, children, kind};
 
@@ -51,10 +51,7 @@ fn pid_of_a_request_is_the_clients() {
             pid.to_string(),
             "it is in a namespace of its own"
         );
-        let comm = format!("/proc/{pid}/comm");
-        wait_until("it is the command", || {
-            fs::read_to_string(&comm).unwrap() == "sleep\n"
-        });
+        wait_until("it is the command", || command_of(pid).unwrap() == "sleep");
     }
     // With the first process of a namespace all in it end.
     kill_all(&children(inside.pid()));

@@ -7,7 +7,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::common::{Host, Running, bandwidth_us, binary, is_alive, membership, wait_until};
+use crate::common::{
+    Host, Running, bandwidth_us, binary, command_of, is_alive, membership, wait_until,
+};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -32,10 +34,10 @@ fn outlast_an_idle_owner() {
 /// The command in group `job`, once it is in all folders.
 fn job_of(host: &Host) -> Option<i32> {
     let job = *host.normal("job").processes().ok()?.first()?;
-    let name = fs::read_to_string(format!("/proc/{job}/comm")).ok()?;
+    let name = command_of(job)?;
     let lines = membership(job);
     let is_there = lines.lines().filter(|line| line.ends_with("/plimsoll/job"));
-    (name.trim() == "sleep" && is_there.count() == host.base().folders().len()).then_some(job)
+    (name == "sleep" && is_there.count() == host.base().folders().len()).then_some(job)
 }
 
 #[test]
@@ -182,10 +184,7 @@ fn owner_started_from_a_group_leaves_it() {
     let words = words.split(' ').chain([script]).map(PathBuf::from);
     let running = host.start(words.chain([binary, gate.clone(), done.clone()]));
     let group = host.normal("outer");
-    let is_shell = |pid: &i32| {
-        let name = fs::read_to_string(format!("/proc/{pid}/comm"));
-        name.is_ok_and(|name| name.trim() == "sh")
-    };
+    let is_shell = |pid: &i32| command_of(*pid).as_deref() == Some("sh");
     wait_until("it runs", || {
         group.processes().is_ok_and(|all| all.iter().any(is_shell))
     });

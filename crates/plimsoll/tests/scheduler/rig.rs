@@ -15,8 +15,8 @@ use plimsoll_engine::sample::{Sample, SchedulerSample};
 use serde_json::Value;
 
 use crate::common::{
-    Finished, Host, Looks, Running, assert_same, binary, in_vm, load_words, nr_cpus, on_cpus,
-    state_of, task_ns, tasks_below, text, threads_of, wait_for, wait_until,
+    Finished, Host, Looks, Running, assert_same, binary, command_of, in_vm, load_words, nr_cpus,
+    on_cpus, state_of, task_ns, tasks_below, text, threads_of, wait_for, wait_until,
 };
 use crate::daemon_rig::{Daemon, kill_all, remove_group, shown};
 
@@ -588,14 +588,10 @@ pub fn all_cpus() -> u64 {
     (1 << nr_cpus()) - 1
 }
 
-fn command_of(tid: i32) -> String {
-    text(Path::new(&format!("/proc/{tid}/comm")))
-}
-
 /// The threads of a group that burn.
 pub fn burners(group: &CpuGroup) -> Vec<i32> {
     let mut tids = tasks_below(group);
-    tids.retain(|tid| command_of(*tid) == "load-burner");
+    tids.retain(|tid| command_of(*tid).as_deref() == Some("load-burner"));
     tids
 }
 

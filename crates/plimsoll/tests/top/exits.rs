@@ -1,13 +1,11 @@
 //! Tests of exits: the terminal is restored.
 
-use std::fs;
-
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use plimsoll_engine::tasks::children;
 
 use crate::Scene;
-use crate::common::{is_alive, wait_until};
+use crate::common::{command_of, is_alive, wait_until};
 
 #[test]
 fn quitting_restores_the_screen_and_the_shell() {
@@ -73,8 +71,7 @@ fn closed_terminal_ends_top_with_and_without_a_signal() {
         if !prefix.is_empty() {
             pid = children(pid).first().copied().unwrap_or(pid);
         }
-        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap();
-        assert_eq!(name, "plimsoll\n");
+        assert_eq!(command_of(pid).unwrap(), "plimsoll");
         scene.terminal.close();
         wait_until("it has ended", || !is_alive(pid));
     }
