@@ -28,16 +28,13 @@ impl Shared<Groups> {
     /// Adds or changes a group, also in the loaded scheduler.
     ///
     /// # Errors
-    /// When the scheduler refuses the group. If it has no slot for a further one, the group
-    /// stays here for the next load.
+    /// When the scheduler refuses the group, such as for want of a slot.
     pub fn put(&self, loaded: Option<&Objects>, id: u64, knobs: &Knobs) -> Result<(), Error> {
         let mut groups = self.lock();
         let params = params::params_of(knobs, id);
-        let applied = loaded.map_or(Ok(()), |objects| objects.apply(params));
-        if matches!(applied, Ok(()) | Err(Error::TooManyGroups(_))) {
-            groups.insert(id, knobs.clone());
-        }
-        applied
+        loaded.map_or(Ok(()), |objects| objects.apply(params))?;
+        groups.insert(id, knobs.clone());
+        Ok(())
     }
 
     /// Removes a group, also from the loaded scheduler.

@@ -1,7 +1,7 @@
 //! Connection to the scheduler, which may be thrown out and reloaded.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use plimsoll_engine::Result;
 use plimsoll_engine::host::nr_cpus_online;
@@ -15,8 +15,6 @@ use crate::sample::MachineUse;
 use crate::status::{Status, Supervised};
 use crate::supervisor::{self, Supervisor};
 
-/// Interval of attempts to get a slot for groups that have none.
-const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 impl SchedExtEnforcer {
     /// Loads or adopts the scheduler, and waits until it runs.
     pub(super) fn find_scheduler(&mut self) -> std::result::Result<(), Error> {
@@ -73,27 +71,7 @@ impl SchedExtEnforcer {
         if let Some(objects) = &self.link.objects {
             self.usage.observe(objects, now);
         }
-        if now < self.looks.retry {
-            return Ok(());
-        }
-        self.looks.retry = now + RETRY_INTERVAL;
-        self.register_waiting()
-    }
-
-    /// Hands the groups to the scheduler for which it had no slot, as far as it has one now.
-    fn register_waiting(&mut self) -> Result<()> {
-        let objects = self.link.objects.as_deref();
-        let mut first_error = Ok(());
-        for scheduled in self.scheduled.values_mut().filter(|group| group.waits) {
-            let applied = scheduled.apply(&self.context, objects);
-            let is_full = applied.is_ok() && scheduled.waits;
-            // A problem of one group does not affect the others.
-            first_error = first_error.and(applied);
-            if is_full {
-                break;
-            }
-        }
-        first_error
+        Ok(())
     }
 
     /// Follows the supervisor to a scheduler that it has reloaded, if it has.
@@ -118,9 +96,8 @@ impl SchedExtEnforcer {
         // Or it may have come or changed.
         for scheduled in self.scheduled.values_mut() {
             scheduled.earlier = scheduled.counts(old.as_deref());
-            scheduled.waits = true;
-            let applied = scheduled.apply(&self.context, Some(&running));
-            first_error = first_error.and(applied.map_err(Error::from));
+            // A problem of one group does not affect the others.
+            first_error = first_error.and(scheduled.apply(&self.context, Some(&running)));
         }
         self.link.objects = Some(running);
         self.usage = MachineUse::default();

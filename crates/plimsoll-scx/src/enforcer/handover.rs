@@ -1,7 +1,6 @@
 //! Handover of groups to the scheduler and back.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
 
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::Result;
@@ -12,7 +11,7 @@ use plimsoll_engine::undo::UndoReport;
 use super::SchedExtEnforcer;
 use crate::Error;
 use crate::groups::cgroup_id;
-use crate::objects::{NR_SLOTS, Objects};
+use crate::objects::Objects;
 use crate::sample::Counts;
 use crate::supervisor::Context;
 
@@ -24,8 +23,6 @@ pub(super) struct Scheduled {
     pub knobs: Knobs,
     /// The kernel's id of its cgroup, which may be gone.
     pub cgroup_id: u64,
-    /// The scheduler has no slot for it: none of its limits holds.
-    pub waits: bool,
     /// Its counters in earlier schedulers and cgroups.
     pub earlier: Counts,
     /// Cgroups that it had before. They are limited until no process is left in them.
@@ -39,21 +36,13 @@ impl Scheduled {
         now.unwrap_or_default().after(&self.earlier)
     }
 
-    /// Message about knobs that are not in force.
-    pub fn problem(&self) -> Option<String> {
-        let full = Error::TooManyGroups(NR_SLOTS);
-        self.waits
-            .then(|| format!("{full}; until one of them is removed no limit of it holds"))
-    }
-
-    /// Has the scheduler apply the knobs, as soon as one is loaded and has a slot.
-    pub fn apply(&mut self, context: &Context, objects: Option<&Objects>) -> Result<()> {
-        match context.groups.put(objects, self.cgroup_id, &self.knobs) {
-            Ok(()) => self.waits = false,
-            Err(Error::TooManyGroups(_)) => self.waits = true,
-            Err(error) => return Err(error.into()),
-        }
-        Ok(())
+    /// Has the scheduler apply the knobs, as soon as one is loaded.
+    pub fn apply(
+        &self,
+        context: &Context,
+        objects: Option<&Objects>,
+    ) -> std::result::Result<(), Error> {
+        context.groups.put(objects, self.cgroup_id, &self.knobs)
     }
 }
 
@@ -122,8 +111,6 @@ impl SchedExtEnforcer {
                 .groups
                 .remove(self.link.objects.as_deref(), *id);
             report.problems.extend(removed.err().map(|e| e.to_string()));
-            // A waiting group can get the slot.
-            self.looks.retry = Instant::now();
         }
     }
 }
@@ -140,7 +127,6 @@ pub(super) fn hand_over(
     let mut now = Scheduled {
         knobs: group.knobs.clone(),
         cgroup_id,
-        waits: false,
         earlier: Counts::default(),
         behind: Vec::new(),
     };

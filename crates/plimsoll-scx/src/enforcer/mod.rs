@@ -72,8 +72,6 @@ struct Link {
 #[derive(Debug)]
 struct Looks {
     last: Option<Instant>,
-    /// Time of the next attempt for groups without a slot.
-    retry: Instant,
     /// Last failure that was reported.
     problem: Option<String>,
     /// Last report on limits of normal groups.
@@ -134,7 +132,6 @@ impl SchedExtEnforcer {
             policy_cpus: None,
             looks: Looks {
                 last: None,
-                retry: Instant::now(),
                 problem: None,
                 limits_hold: true,
             },
@@ -408,7 +405,6 @@ impl Enforcer for SchedExtEnforcer {
             sample.headroom = self.headroom();
         }
         sample.scheduler = self.scheduler();
-        sample.problem = sample.problem.or_else(|| scheduled.problem());
         if with_tasks && scheduled.knobs.has_cap() {
             sample.task_rates = self.task_rates(name)?;
         }
