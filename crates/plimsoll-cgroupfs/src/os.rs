@@ -259,15 +259,6 @@ impl File {
             Ok(free)
         }, open => Ok(open.is_free()))
     }
-
-    /// Duplicates the open file; both share its lock.
-    pub fn try_clone(&self) -> io::Result<Self> {
-        Ok(Self(of_file!(
-            &self.0,
-            file => Inner::Real(file.try_clone()?),
-            open => Inner::Simulated(open.clone())
-        )))
-    }
 }
 
 fn is_locked(tried: Result<(), fs::TryLockError>) -> io::Result<bool> {

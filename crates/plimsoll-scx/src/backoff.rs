@@ -16,11 +16,13 @@ pub(crate) struct Backoff {
     next: Duration,
 }
 
-impl Backoff {
-    pub fn new() -> Self {
+impl Default for Backoff {
+    fn default() -> Self {
         Self { next: FIRST }
     }
+}
 
+impl Backoff {
     /// Returns when to retry after a failure at `now`. `started`: when the failed scheduler began
     /// to run, if it did.
     pub fn after_failure(&mut self, started: Option<Instant>, now: Instant) -> Instant {
@@ -41,7 +43,7 @@ mod tests {
 
     #[test]
     fn waits_double_up_to_a_minute() {
-        let mut backoff = Backoff::new();
+        let mut backoff = Backoff::default();
         let now = os::now();
         let waits: Vec<u64> = (0..8)
             .map(|_| (backoff.after_failure(None, now) - now).as_secs())
@@ -51,7 +53,7 @@ mod tests {
 
     #[test]
     fn a_healthy_scheduler_is_loaded_again_at_once() {
-        let mut backoff = Backoff::new();
+        let mut backoff = Backoff::default();
         let start = os::now();
         for _ in 0..5 {
             backoff.after_failure(Some(start), start + Duration::from_secs(59));

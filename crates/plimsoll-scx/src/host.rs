@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::kernel::{is_ours, missing_ops};
 use crate::objects::BPFFS;
 use crate::status::{Activity, Status};
-use crate::{Error, Kernel, State, status, supervisor};
+use crate::{Error, Kernel, State, journal, status};
 
 /// include/uapi/linux/magic.h
 const BPF_FS_MAGIC: FsType = FsType(0xcafe_4a11);
@@ -50,7 +50,7 @@ pub struct LeftScheduler(Journal);
 impl LeftScheduler {
     /// Removes the scheduler. When this returns, another can be loaded.
     pub fn unload(self) -> UndoReport {
-        supervisor::undo_journal(self.0)
+        journal::undo_journal(self.0)
     }
 }
 
@@ -59,7 +59,7 @@ impl Host {
     pub fn serves(runtime: &RuntimeFolder) -> bool {
         let loaded = Kernel::host().scheduler().ok().flatten();
         loaded.is_some_and(|name| is_ours(&name))
-            && !supervisor::is_left_behind(runtime)
+            && !journal::is_left_behind(runtime)
             && Status::published(runtime).is_some_and(|it| it.activity == Activity::Running)
     }
 
@@ -69,7 +69,7 @@ impl Host {
     /// # Errors
     /// When its journal cannot be opened.
     pub fn take_left(runtime: &RuntimeFolder) -> Result<Option<LeftScheduler>, Error> {
-        Ok(supervisor::left_behind(runtime)?.map(LeftScheduler))
+        Ok(journal::left_behind(runtime)?.map(LeftScheduler))
     }
 
     /// Removes the scheduler of an owner that is gone from the kernel, and the files that the owner
@@ -112,7 +112,7 @@ impl Host {
         }
         found.is_own = Self::serves(runtime);
         let is_ours = found.loaded.as_deref().is_some_and(is_ours);
-        found.is_left_behind = is_ours && supervisor::is_left_behind(runtime);
+        found.is_left_behind = is_ours && journal::is_left_behind(runtime);
         if found.problem.is_none() {
             found.problem = found.missing();
         }

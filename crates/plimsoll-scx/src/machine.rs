@@ -92,7 +92,7 @@ fn change_for(policy: &MachinePolicy, nr_cpus: u32) -> plimsoll_machine_change {
     }
 }
 
-/// Sets the policy in the scheduler, with it locked: no older one may overwrite a newer one.
+/// Sets the policy in the scheduler.
 pub(crate) fn set(objects: &Objects, policy: &MachinePolicy) -> Result<(), Error> {
     objects.set_machine(&mut change_for(policy, nr_cpus_online()))
 }

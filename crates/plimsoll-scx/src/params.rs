@@ -1,5 +1,10 @@
 //! Conversion of knobs to the parameters of a group in the scheduler.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use plimsoll_cgroupfs::CgroupError;
 use plimsoll_engine::knobs::{Class, Knobs};
 use plimsoll_policy::{bandwidth, batch};
 
@@ -15,6 +20,13 @@ use crate::bpf_intf::{
 /// No quota or limit (the core's `PLIM_UNLIMITED`).
 const UNLIMITED: u64 = u64::MAX;
 const PPM: u32 = 1_000_000;
+
+/// The kernel's id of a cgroup: the inode of its folder.
+pub(crate) fn cgroup_id(folder: &Path) -> Result<u64, CgroupError> {
+    let folder_of =
+        fs::metadata(folder).map_err(|source| CgroupError::file("find", folder, source))?;
+    Ok(folder_of.ino())
+}
 
 /// Converts knobs. The scheduler itself finds the slot of the group around.
 pub(crate) fn params_of(knobs: &Knobs, cgroup_id: u64) -> plimsoll_params {

@@ -1,13 +1,10 @@
 //! Status of the scheduler, which its owner also publishes for other processes.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use plimsoll_engine::runtime::{RuntimeFolder, write_atomically};
 use plimsoll_engine::sample::SchedulerSample;
 use serde::{Deserialize, Serialize};
-
-use crate::objects::Objects;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -23,7 +20,7 @@ pub enum Activity {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     pub activity: Activity,
-    /// The process that supervises the scheduler.
+    /// The process that keeps the scheduler loaded.
     pub owner_pid: u32,
     /// The kernel's id of the map of groups of the last scheduler; 0: none was loaded.
     pub groups_id: u32,
@@ -86,14 +83,6 @@ impl Status {
             dump: self.dump.clone(),
         }
     }
-}
-
-/// Messages of the supervisor to the enforcer: the status, and the scheduler itself.
-#[derive(Debug, Default)]
-pub(crate) struct Supervised {
-    pub status: Status,
-    /// The scheduler, while it runs.
-    pub running: Option<Arc<Objects>>,
 }
 
 #[cfg(test)]

@@ -18,8 +18,8 @@ use crate::bpf_intf::{
     plimsoll_trace_kind_PLIMSOLL_CHARGED as CHARGED,
     plimsoll_trace_kind_PLIMSOLL_REFILLED as REFILLED,
 };
-use crate::groups::cgroup_id;
 use crate::objects::{Objects, PIN_FOLDER, value_of};
+use crate::params::cgroup_id;
 use crate::sample::monotonic_ns;
 
 /// Time for which the scheduler traces without a renewed request.

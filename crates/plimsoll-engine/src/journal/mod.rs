@@ -159,15 +159,6 @@ impl Journal {
         Ok(())
     }
 
-    /// Duplicates the journal, with the same lock, for another thread to write to.
-    pub fn try_clone(&self) -> Result<Self> {
-        Ok(Self {
-            file: self.file.try_clone().map_err(failed(&self.path))?,
-            path: self.path.clone(),
-            is_torn: self.is_torn,
-        })
-    }
-
     /// Returns whether a running process keeps the journal at `path`.
     pub fn is_kept(path: &Path) -> bool {
         is_kept(path).unwrap_or(false)

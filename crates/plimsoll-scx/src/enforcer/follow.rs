@@ -1,71 +1,156 @@
-//! Connection to the scheduler, which may be thrown out and reloaded.
+//! Keeps the scheduler loaded, which the kernel may throw out.
 
-use std::sync::Arc;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use plimsoll_engine::Result;
 use plimsoll_engine::host::nr_cpus_online;
+use plimsoll_engine::journal::Entry;
 use plimsoll_engine::knobs::Class;
 
 use super::SchedExtEnforcer;
-use crate::Error;
-use crate::machine;
-use crate::objects::Objects;
+use super::handover::{Scheduled, remove_others};
+use crate::loading::{BUILD, Change, Loaded, Loading, left_by_owner};
+use crate::objects::{self, Objects, PIN_FOLDER};
 use crate::sample::MachineUse;
-use crate::status::{Status, Supervised};
-use crate::supervisor::{self, Supervisor};
+use crate::status::{self, Activity, LOSS, Status};
+use crate::{Error, ExitReport, journal, machine};
 
 impl SchedExtEnforcer {
     /// Loads or adopts the scheduler, and waits until it runs.
-    pub(super) fn find_scheduler(&mut self) -> std::result::Result<(), Error> {
-        let journal = match self.link.left.take() {
+    pub(super) fn find_scheduler(&mut self) -> Result<(), Error> {
+        let journal = match self.left.take() {
             // Its scheduler is adopted.
             Some(left) => left,
-            None => supervisor::begin_journal(&self.context)?,
+            None => {
+                let undone = journal::left_behind(&self.runtime)?.map(journal::undo_journal);
+                self.messages.extend(undone.unwrap_or_default().problems);
+                journal::create(&self.runtime)?
+            }
         };
         // Continues the status of an earlier owner, whose scheduler may be adopted.
-        *self.context.status.lock() = Supervised {
-            status: Status::published(&self.context.runtime).unwrap_or_default(),
-            running: None,
-        };
+        self.link.status = Status::published(&self.runtime).unwrap_or_default();
         let journal = self.link.journal.insert(journal);
-        let (supervisor, first_load) = Supervisor::start(&self.context, journal, false)?;
-        // The thread ends before its answer only if it panics.
-        let gone = |_| Error::NotReady("the scheduler's thread has failed".into());
-        let running = first_load.recv().map_err(gone)??;
-        self.link.supervisor = Some(supervisor);
-        let exited = running.exited();
-        self.follow(running)?;
+        let loaded = match left_by_owner(self.link.status.build.as_deref()) {
+            Some(left) => left,
+            None => {
+                let folder = PIN_FOLDER.into();
+                journal.record(&[Entry::Pin { folder }])?;
+                self.begin_load()?.join()?
+            }
+        };
+        self.follow(loaded)?;
+        let exited = self.running().and_then(Objects::exited);
         exited.map_or(Ok(()), |report| Err(Error::ThrownOut(Box::new(report))))
+    }
+
+    /// Begins to load the scheduler with all groups.
+    fn begin_load(&mut self) -> Result<Loading, Error> {
+        if self.link.status.groups_id == 0 {
+            self.publish(Activity::Loading);
+        }
+        let cgroups = self.scheduled.values().flat_map(Scheduled::cgroups);
+        let groups = cgroups.map(|params| Change::Group(*params));
+        Loading::begin(
+            &self.hierarchy,
+            groups.chain(self.machine.map(Change::Machine)),
+        )
+    }
+
+    /// The scheduler, while it runs.
+    fn running(&self) -> Option<&Objects> {
+        let objects = self.link.objects.as_ref();
+        objects.filter(|_| self.link.since.is_some())
+    }
+
+    /// Changes the status, and tells it to other processes.
+    fn publish(&mut self, activity: Activity) {
+        let status = &mut self.link.status;
+        status.owner_pid = std::process::id();
+        status.activity = activity;
+        status.publish(&self.runtime);
+    }
+
+    /// Loads the scheduler again if the kernel has thrown it out. A failure is reported.
+    pub(super) fn keep_loaded(&mut self, now: Instant) -> Result<(), Error> {
+        if let Some(report) = self.running().and_then(Objects::exited) {
+            // Frees its objects in the kernel.
+            objects::remove_link(Path::new(PIN_FOLDER));
+            self.report_exit(&report);
+            self.link.has_failed(now);
+        }
+        let done = match self.link.loading.take_if(|loading| loading.is_finished()) {
+            Some(loading) => match loading.join() {
+                Ok(loaded) => return self.follow(loaded),
+                Err(error) => Err(error),
+            },
+            None if self.link.is_due(now) => self.begin_load().map(|loading| {
+                self.link.loading = Some(loading);
+            }),
+            None => Ok(()),
+        };
+        if let Err(error) = done {
+            self.report_failure(&error);
+            self.link.has_failed(now);
+        }
+        Ok(())
+    }
+
+    /// Reports a failure to load, once if it repeats.
+    pub(super) fn report_failure(&mut self, error: &Error) {
+        let reason = error.to_string();
+        let before = self.link.status.last_exit.replace(reason.clone());
+        self.publish(Activity::Down);
+        if before.as_ref() != Some(&reason) {
+            self.messages.push(format!(
+                "the scheduler cannot be loaded: {reason}; loading is retried, until then {LOSS}"
+            ));
+        }
+    }
+
+    fn report_exit(&mut self, report: &ExitReport) {
+        let dump = write_dump(status::dump_file(&self.runtime), report);
+        let mut message = format!("the scheduler was thrown out: {report}");
+        if let Some(path) = &dump {
+            message.push_str(&format!("; dump: {}", path.display()));
+        }
+        message.push_str(&format!("; until it is loaded again {LOSS}"));
+        self.messages.push(message);
+        self.link.status.last_exit = Some(report.to_string());
+        self.link.status.dump = dump;
+        self.publish(Activity::Down);
     }
 
     /// Brings the machine's policy in the scheduler up to date, if there are a scheduler and a
     /// policy. After a failure the next look tries again.
-    pub(super) fn follow_machine(&mut self) -> std::result::Result<(), Error> {
+    pub(super) fn follow_machine(&mut self) -> Result<(), Error> {
         let nr_cpus = nr_cpus_online();
         if self.policy_cpus == Some(nr_cpus) {
             return Ok(());
         }
-        let _groups = self.context.groups.lock();
-        let policy = self.context.machine.lock();
-        if let (Some(objects), Some(policy)) = (&self.link.objects, *policy) {
-            machine::set(objects, &policy)?;
+        if let Some(policy) = self.machine {
+            if let Some(loading) = &self.link.loading {
+                loading.send(Change::Machine(policy));
+            }
+            if let Some(objects) = &self.link.objects {
+                machine::set(objects, &policy)?;
+            }
         }
         self.policy_cpus = Some(nr_cpus);
         Ok(())
     }
 
-    /// Keeps up with the supervisor.
-    pub(super) fn look(&mut self, now: Instant) -> Result<()> {
-        let Some(journal) = &self.link.journal else {
+    /// Keeps up with the scheduler.
+    pub(super) fn look(&mut self, now: Instant) -> plimsoll_engine::Result<()> {
+        if self.link.journal.is_none() {
             return Ok(());
-        };
-        let supervisor = self.link.supervisor.as_ref();
-        if supervisor.is_none_or(Supervisor::has_ended) {
-            let (supervisor, _) = Supervisor::start(&self.context, journal, true)?;
-            self.link.supervisor = Some(supervisor);
         }
-        self.follow_reload()?;
+        self.keep_loaded(now)?;
+        if self.link.is_behind {
+            self.follow_groups()?;
+        }
         self.follow_machine()?;
         self.report_whether_limits_hold();
         if let Some(objects) = &self.link.objects {
@@ -74,41 +159,51 @@ impl SchedExtEnforcer {
         Ok(())
     }
 
-    /// Follows the supervisor to a scheduler that it has reloaded, if it has.
-    pub(super) fn follow_reload(&mut self) -> std::result::Result<(), Error> {
-        let known = self.link.objects.as_ref().map(|objects| objects.id);
-        let running = self.context.status.lock().running.clone();
-        match running.filter(|running| known != Some(running.id)) {
-            Some(running) => self.follow(running),
-            None => Ok(()),
-        }
-    }
-
-    /// Follows a load. The counters of the old scheduler can still be read.
-    fn follow(&mut self, running: Arc<Objects>) -> std::result::Result<(), Error> {
-        let old = self.link.objects.take();
-        // The supervisor has registered what it knew. Since then a group may have ended; before
-        // adoption has finished, the others are an earlier owner's.
-        let mut first_error = match self.has_adopted {
-            true => self.context.groups.remove_others(&running),
-            false => Ok(()),
-        };
-        // Or it may have come or changed.
+    /// Goes on with a scheduler that was loaded or adopted. The counters of the old one can still
+    /// be read.
+    pub(super) fn follow(&mut self, loaded: Loaded) -> Result<(), Error> {
+        let (running, old) = (loaded.objects, self.link.objects.take());
         for scheduled in self.scheduled.values_mut() {
-            scheduled.earlier = scheduled.counts(old.as_deref());
-            // A problem of one group does not affect the others.
-            first_error = first_error.and(scheduled.apply(&self.context, Some(&running)));
+            scheduled.earlier = scheduled.counts(old.as_ref());
         }
+        let status = &mut self.link.status;
+        if let Some(fresh) = loaded.fresh {
+            status.dropped_ops = fresh.dropped_ops;
+            status.nr_reloads += u64::from(status.groups_id != 0);
+            status.build = Some(BUILD.into());
+            status.load_usec = fresh.load_usec;
+        }
+        status.groups_id = running.id;
         self.link.objects = Some(running);
+        self.link.since = Some(Instant::now());
+        self.publish(Activity::Running);
         self.usage = MachineUse::default();
         self.policy_cpus = None;
-        first_error.and(self.follow_machine())
+        self.follow_groups().and(self.follow_machine())
+    }
+
+    /// Makes all changes of groups in the scheduler again: the thread that has loaded it has made all
+    /// but those of the last moment. After a failure the next look tries again.
+    fn follow_groups(&mut self) -> Result<(), Error> {
+        let Some(running) = &self.link.objects else {
+            return Ok(());
+        };
+        // Before adoption has finished, other groups are an earlier owner's.
+        let others = match self.has_adopted {
+            true => remove_others(&self.scheduled, running),
+            false => Ok(()),
+        };
+        let cgroups = self.scheduled.values().flat_map(Scheduled::cgroups);
+        // A problem of one group does not affect the others.
+        let done = cgroups.fold(others, |done, params| done.and(running.apply(*params)));
+        self.link.is_behind = done.is_err();
+        done
     }
 
     /// Reports whether limits of normal groups hold, which depend on the scheduler
     /// alone. Batch groups stay in the background without it.
     fn report_whether_limits_hold(&mut self) {
-        let hold = self.context.status.lock().running.is_some();
+        let hold = self.running().is_some();
         if std::mem::replace(&mut self.looks.limits_hold, hold) == hold {
             return;
         }
@@ -117,11 +212,22 @@ impl SchedExtEnforcer {
             .iter()
             .filter(|(_, scheduled)| scheduled.knobs.class != Some(Class::Batch));
         for (name, _) in normal {
-            self.context.report(if hold {
+            self.messages.push(if hold {
                 format!("group {name}: its limits hold again")
             } else {
                 format!("group {name}: its limits do not hold until the scheduler is loaded again")
             });
         }
     }
+}
+
+fn write_dump(path: PathBuf, report: &ExitReport) -> Option<PathBuf> {
+    if report.dump.is_empty() {
+        return None;
+    }
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(true).write(true).mode(0o600);
+    let mut file = options.open(&path).ok()?;
+    file.write_all(report.dump.as_bytes()).ok()?;
+    Some(path)
 }

@@ -1,6 +1,7 @@
 //! Handover of groups to the scheduler and back.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::Result;
@@ -8,12 +9,13 @@ use plimsoll_engine::group_policy::GroupPolicy;
 use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::undo::UndoReport;
 
-use super::SchedExtEnforcer;
+use super::{Link, SchedExtEnforcer};
 use crate::Error;
-use crate::groups::cgroup_id;
+use crate::bpf_intf::plimsoll_params;
+use crate::loading::Change;
 use crate::objects::Objects;
+use crate::params::{self, cgroup_id};
 use crate::sample::Counts;
-use crate::supervisor::Context;
 
 /// Groups of the scheduler, by name.
 pub(super) type ScheduledGroups = BTreeMap<String, Scheduled>;
@@ -21,52 +23,85 @@ pub(super) type ScheduledGroups = BTreeMap<String, Scheduled>;
 #[derive(Debug)]
 pub(super) struct Scheduled {
     pub knobs: Knobs,
-    /// The kernel's id of its cgroup, which may be gone.
-    pub cgroup_id: u64,
+    /// Its knobs and its cgroup, which may be gone.
+    pub params: plimsoll_params,
     /// Its counters in earlier schedulers and cgroups.
     pub earlier: Counts,
     /// Cgroups that it had before. They are limited until no process is left in them.
-    pub behind: Vec<u64>,
+    pub behind: Vec<plimsoll_params>,
 }
 
 impl Scheduled {
     /// Returns its counters up to now.
     pub fn counts(&self, objects: Option<&Objects>) -> Counts {
-        let now = objects.map(|objects| Counts::of(objects, self.cgroup_id));
+        let now = objects.map(|objects| Counts::of(objects, self.params.cgroup_id));
         now.unwrap_or_default().after(&self.earlier)
     }
 
-    /// Has the scheduler apply the knobs, as soon as one is loaded.
-    pub fn apply(
-        &self,
-        context: &Context,
-        objects: Option<&Objects>,
-    ) -> std::result::Result<(), Error> {
-        context.groups.put(objects, self.cgroup_id, &self.knobs)
+    /// The groups that the scheduler is to have, one for each cgroup.
+    pub fn cgroups(&self) -> impl Iterator<Item = &plimsoll_params> {
+        iter::once(&self.params).chain(&self.behind)
+    }
+}
+
+/// Whether the scheduler is to have a group of this cgroup.
+fn has_cgroup(scheduled: &ScheduledGroups, id: u64) -> bool {
+    let mut cgroups = scheduled.values().flat_map(Scheduled::cgroups);
+    cgroups.any(|params| params.cgroup_id == id)
+}
+
+/// Removes all other groups from the scheduler, which an earlier owner has left there.
+pub(super) fn remove_others(
+    scheduled: &ScheduledGroups,
+    objects: &Objects,
+) -> std::result::Result<(), Error> {
+    let cgroups = scheduled.values().flat_map(Scheduled::cgroups);
+    let wanted: BTreeSet<u64> = cgroups.map(|params| params.cgroup_id).collect();
+    let mut others = objects.cgroup_ids();
+    others.retain(|id| !wanted.contains(id));
+    let mut others = others.into_iter();
+    others.try_for_each(|id| objects.apply(params::none(id)))
+}
+
+impl Link {
+    /// Creates, changes or ends a group in the scheduler, and in the one that is being loaded.
+    fn apply(&self, params: plimsoll_params) -> std::result::Result<(), Error> {
+        let objects = self.objects.as_ref();
+        objects.map_or(Ok(()), |objects| objects.apply(params))?;
+        if let Some(loading) = &self.loading {
+            loading.send(Change::Group(params));
+        }
+        Ok(())
     }
 }
 
 impl SchedExtEnforcer {
     /// Hands cgroups to the scheduler before their files are written: those of an earlier owner may
-    /// hold quotas that the scheduler is to hold. Returns the names of the groups.
-    pub(super) fn hand_over_early<'a>(
+    /// hold quotas that the scheduler is to hold. Groups that it refuses stay as they are. Returns
+    /// the names of the others.
+    pub(super) fn hand_over_early(
         &mut self,
-        groups: impl Iterator<Item = &'a GroupPolicy>,
+        groups: &[&GroupPolicy],
+        results: &mut [Result<()>],
     ) -> BTreeSet<String> {
         let mut early = BTreeSet::new();
-        for group in groups.filter(|group| group.is_scheduled) {
+        for (group, result) in groups.iter().zip(results) {
+            if !group.is_scheduled || result.is_err() {
+                continue;
+            }
             let folder = match group.is_foreign() {
-                true => Some(CpuGroup::at(&self.context.hierarchy, group.path()).cpu_file("")),
+                true => Some(CpuGroup::at(&self.hierarchy, group.path()).cpu_file("")),
                 false => self.stock.left_folder(&group.name),
             };
             let Some(id) = folder.and_then(|folder| cgroup_id(&folder).ok()) else {
                 continue;
             };
             // The cgroup of another group is refused later.
-            let is_free = !self.scheduled.contains_key(&group.name)
-                && !self.context.groups.lock().contains_key(&id);
-            if is_free && self.hand_over(group, id).is_ok() {
-                early.insert(group.name.clone());
+            let is_free =
+                !self.scheduled.contains_key(&group.name) && !has_cgroup(&self.scheduled, id);
+            if is_free {
+                *result = self.hand_over(group, id);
+                early.extend(result.is_ok().then(|| group.name.clone()));
             }
         }
         early
@@ -79,9 +114,7 @@ impl SchedExtEnforcer {
     }
 
     fn hand_over(&mut self, group: &GroupPolicy, cgroup_id: u64) -> Result<()> {
-        let objects = self.link.objects.as_deref();
-        let scheduled = &mut self.scheduled;
-        hand_over(scheduled, &self.context, objects, group, cgroup_id)
+        hand_over(&mut self.scheduled, &self.link, group, cgroup_id)
     }
 
     /// Takes the cgroups back that a group had before it was made anew.
@@ -98,18 +131,15 @@ impl SchedExtEnforcer {
     pub(super) fn take_back(&mut self, names: &[&str], report: &mut UndoReport) {
         for name in names {
             if let Some(mut taken) = self.scheduled.remove(*name) {
-                taken.behind.push(taken.cgroup_id);
+                taken.behind.push(taken.params);
                 self.take_cgroups_back(&taken.behind, report);
             }
         }
     }
 
-    fn take_cgroups_back(&mut self, cgroups: &[u64], report: &mut UndoReport) {
-        for id in cgroups {
-            let removed = self
-                .context
-                .groups
-                .remove(self.link.objects.as_deref(), *id);
+    fn take_cgroups_back(&self, cgroups: &[plimsoll_params], report: &mut UndoReport) {
+        for params in cgroups {
+            let removed = self.link.apply(params::none(params.cgroup_id));
             report.problems.extend(removed.err().map(|e| e.to_string()));
         }
     }
@@ -119,26 +149,25 @@ impl SchedExtEnforcer {
 /// has, with other knobs, or one that was made for it anew.
 pub(super) fn hand_over(
     scheduled: &mut ScheduledGroups,
-    context: &Context,
-    objects: Option<&Objects>,
+    link: &Link,
     group: &GroupPolicy,
     cgroup_id: u64,
 ) -> Result<()> {
     let mut now = Scheduled {
         knobs: group.knobs.clone(),
-        cgroup_id,
+        params: params::params_of(&group.knobs, cgroup_id),
         earlier: Counts::default(),
         behind: Vec::new(),
     };
-    now.apply(context, objects)?;
+    link.apply(now.params)?;
     if let Some(before) = scheduled.remove(&group.name) {
-        let is_anew = before.cgroup_id != cgroup_id;
+        let is_anew = before.params.cgroup_id != cgroup_id;
         now.earlier = match is_anew {
-            true => before.counts(objects),
+            true => before.counts(link.objects.as_ref()),
             false => before.earlier,
         };
         now.behind = before.behind;
-        now.behind.extend(is_anew.then_some(before.cgroup_id));
+        now.behind.extend(is_anew.then_some(before.params));
     }
     scheduled.insert(group.name.clone(), now);
     Ok(())

@@ -25,15 +25,17 @@ use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::sample::{HeadroomSample, MachineSample, Sample, SchedulerSample, TaskRates};
 use plimsoll_engine::undo::UndoReport;
 
-use crate::groups::cgroup_id;
+use crate::backoff::Backoff;
+use crate::journal;
+use crate::loading::Loading;
 use crate::objects::Objects;
+use crate::params::cgroup_id;
 use crate::sample::{MachineUse, task_rates};
-use crate::shared::Shared;
-use crate::supervisor::{self, Context, Supervisor};
-use handover::{ScheduledGroups, hand_over};
+use crate::status::Status;
+use handover::{ScheduledGroups, hand_over, remove_others};
 
-/// Interval of looks for a reloaded scheduler.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// Interval of looks whether the scheduler runs.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Most groups that are named as sharing the headroom.
 const NAMES_MAX: usize = 32;
 
@@ -48,7 +50,15 @@ pub struct SchedExtEnforcer {
     is_lazy: bool,
     /// All groups of an earlier owner were adopted: the scheduler has no others.
     has_adopted: bool,
-    context: Context,
+    hierarchy: Arc<Hierarchy>,
+    runtime: RuntimeFolder,
+    /// The machine's policy; `None`: the service has not set it yet, and a scheduler that an earlier
+    /// owner has left keeps its own.
+    machine: Option<MachinePolicy>,
+    /// Messages for the user.
+    messages: Vec<String>,
+    /// Journal of an earlier owner's scheduler, until that is adopted.
+    left: Option<Journal>,
     link: Link,
     /// CPUs that were online when the scheduler got the machine's policy; `None`: it does not have
     /// the present policy yet.
@@ -60,15 +70,38 @@ pub struct SchedExtEnforcer {
 /// Connection to the scheduler in the kernel.
 #[derive(Debug, Default)]
 struct Link {
-    objects: Option<Arc<Objects>>,
-    supervisor: Option<Supervisor>,
     /// The scheduler's journal; `None`: it is not needed.
     journal: Option<Journal>,
-    /// Journal of an earlier owner's scheduler, until that is adopted.
-    left: Option<Journal>,
+    status: Status,
+    /// The last scheduler, which may have been thrown out.
+    objects: Option<Objects>,
+    /// Time at which it began to run; `None`: it does not run.
+    since: Option<Instant>,
+    /// The thread that loads the next one.
+    loading: Option<Loading>,
+    /// Time of the next attempt after a failure.
+    due: Option<Instant>,
+    /// Whether groups in the scheduler may differ from those that it is to have.
+    is_behind: bool,
+    backoff: Backoff,
 }
 
-/// Periodic looks for a reloaded scheduler.
+impl Link {
+    /// Notes that the scheduler does not run, and schedules the next attempt.
+    fn has_failed(&mut self, now: Instant) {
+        self.due = Some(self.backoff.after_failure(self.since.take(), now));
+    }
+
+    /// Returns whether the scheduler is to be loaded now.
+    fn is_due(&self, now: Instant) -> bool {
+        self.journal.is_some()
+            && self.since.is_none()
+            && self.loading.is_none()
+            && self.due.is_none_or(|due| due <= now)
+    }
+}
+
+/// Periodic looks whether the scheduler runs.
 #[derive(Debug)]
 struct Looks {
     last: Option<Instant>,
@@ -110,25 +143,19 @@ impl SchedExtEnforcer {
         is_lazy: bool,
     ) -> Result<(Self, UndoReport)> {
         // First: the stock enforcer undoes journals without an owner.
-        let left_scheduler = supervisor::left_in_this_boot(runtime)?;
+        let left = journal::left_in_this_boot(runtime)?;
         let (stock, left_behind) = CgroupEnforcer::adopting(hierarchy, runtime)?;
         let mut enforcer = Self {
             stock,
             scheduled: ScheduledGroups::new(),
             is_lazy,
             has_adopted: false,
-            context: Context {
-                hierarchy: Arc::clone(hierarchy),
-                runtime: runtime.clone(),
-                messages: Shared::default(),
-                groups: Shared::default(),
-                machine: Shared::default(),
-                status: Shared::default(),
-            },
-            link: Link {
-                left: left_scheduler,
-                ..Link::default()
-            },
+            hierarchy: Arc::clone(hierarchy),
+            runtime: runtime.clone(),
+            machine: None,
+            messages: Vec::new(),
+            left,
+            link: Link::default(),
             policy_cpus: None,
             looks: Looks {
                 last: None,
@@ -149,30 +176,38 @@ impl SchedExtEnforcer {
             return Ok(());
         }
         self.looks.last = None;
-        let is_left = self.link.left.is_some();
+        let is_left = self.left.is_some();
         let found = self.find_scheduler();
         if found.is_err()
             && let Some(journal) = self.let_go_of_scheduler()
             && !is_left
         {
             // The scheduler of an earlier owner stays for the next.
-            supervisor::undo_and_report(journal, &self.context);
+            self.undo_scheduler(journal);
         }
         Ok(found?)
     }
 
-    /// Ends the supervision of the scheduler, which stays in the kernel. Returns its journal.
+    /// Lets go of the scheduler, which stays in the kernel. Returns its journal.
     fn let_go_of_scheduler(&mut self) -> Option<Journal> {
-        self.link.objects = None;
-        // Before the journal: the supervisor would load another scheduler.
-        self.link.supervisor = None;
-        self.context.status.lock().running = None;
-        self.link.journal.take()
+        // Before the journal: the thread may yet bring in a scheduler.
+        match self.link.loading.take().map(Loading::join) {
+            // The next owner reports what cannot be adopted.
+            Some(Ok(loaded)) => drop(self.follow(loaded)),
+            Some(Err(error)) => self.report_failure(&error),
+            None => (),
+        }
+        std::mem::take(&mut self.link).journal
+    }
+
+    fn undo_scheduler(&mut self, journal: Journal) {
+        self.messages
+            .extend(journal::undo_journal(journal).problems);
     }
 
     fn drop_scheduler(&mut self) {
         if let Some(journal) = self.let_go_of_scheduler() {
-            supervisor::undo_and_report(journal, &self.context);
+            self.undo_scheduler(journal);
         }
     }
 
@@ -184,7 +219,7 @@ impl SchedExtEnforcer {
     }
 
     fn demand(&self) -> Demand {
-        self.context.machine.lock().unwrap_or_default().demand
+        self.machine.unwrap_or_default().demand
     }
 
     fn folder(&self, name: &str) -> Result<PathBuf> {
@@ -206,16 +241,16 @@ impl SchedExtEnforcer {
     fn put_all(&mut self, groups: &[&GroupPolicy]) -> Vec<Result<()>> {
         // First: no process may join a group before its limits hold. A problem is told by the next
         // look.
-        let _ = self.follow_reload();
+        let _ = self.keep_loaded(Instant::now());
         let loaded = groups.iter().map(|group| match group.is_scheduled {
             true => self.need_scheduler(),
             false => Ok(()),
         });
         let mut results: Vec<Result<()>> = loaded.collect();
+        let early = self.hand_over_early(groups, &mut results);
         let ready: Vec<usize> = (0..groups.len())
             .filter(|index| results[*index].is_ok())
             .collect();
-        let early = self.hand_over_early(ready.iter().map(|index| groups[*index]));
         let is_new = |group: &&GroupPolicy| !self.stock.knows(&group.name);
         let new: Vec<bool> = groups.iter().map(is_new).collect();
         let (done, made) = self.put_stock_parts(ready.iter().map(|index| groups[*index]));
@@ -259,8 +294,7 @@ impl SchedExtEnforcer {
             .filter(|group| group.is_scheduled)
             .map(|group| (&*group.name, group))
             .collect();
-        let (scheduled, context, objects) =
-            (&mut self.scheduled, &self.context, &self.link.objects);
+        let (scheduled, link) = (&mut self.scheduled, &self.link);
         let mut made = BTreeSet::new();
         let mut on_made = |name: &str, cgroup: &CpuGroup| {
             let Some(group) = scheduled_groups.get(name) else {
@@ -268,7 +302,7 @@ impl SchedExtEnforcer {
             };
             made.insert(name.to_owned());
             let id = cgroup_id(&cgroup.cpu_file(""))?;
-            hand_over(scheduled, context, objects.as_deref(), group, id)
+            hand_over(scheduled, link, group, id)
         };
         let parts: Vec<&GroupPolicy> = parts.iter().collect();
         let done = self.stock.put_all_with(&parts, &mut on_made);
@@ -294,7 +328,7 @@ impl SchedExtEnforcer {
 
     fn set_machine(&mut self, policy: &MachinePolicy) -> Result<()> {
         let stock = self.stock.set_machine(policy);
-        *self.context.machine.lock() = Some(*policy);
+        self.machine = Some(*policy);
         self.policy_cpus = None;
         self.follow_machine()?;
         stock
@@ -304,12 +338,12 @@ impl SchedExtEnforcer {
         self.has_adopted = true;
         let mut report = self.stock.finish_adoption(wanted);
         if let Some(objects) = &self.link.objects {
-            let removed = self.context.groups.remove_others(objects);
+            let removed = remove_others(&self.scheduled, objects);
             report.problems.extend(removed.err().map(|e| e.to_string()));
         }
         // No group needs the scheduler.
-        if let Some(journal) = self.link.left.take() {
-            report.extend(supervisor::undo_journal(journal));
+        if let Some(journal) = self.left.take() {
+            report.extend(journal::undo_journal(journal));
         }
         report
     }
@@ -320,18 +354,17 @@ impl SchedExtEnforcer {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         self.take_back(&names, &mut report);
         report.extend(self.stock.undo());
-        *self.context.machine.lock() = None;
+        self.machine = None;
         self.drop_scheduler();
-        report.problems.extend(self.context.take_messages());
+        report.problems.append(&mut self.messages);
         report
     }
 
     fn leave_all(&mut self) {
         // The locks of the journals go with them.
         drop(self.let_go_of_scheduler());
-        self.link.left = None;
+        self.left = None;
         self.scheduled.clear();
-        self.context.groups.lock().clear();
         self.stock.leave();
     }
 
@@ -353,7 +386,14 @@ impl SchedExtEnforcer {
 
     fn scheduler(&self) -> Option<SchedulerSample> {
         self.link.journal.as_ref()?;
-        Some(self.context.status.lock().status.sample())
+        Some(self.link.status.sample())
+    }
+}
+
+impl Drop for SchedExtEnforcer {
+    fn drop(&mut self) {
+        // Else its thread would bring in a scheduler without an owner.
+        self.let_go_of_scheduler();
     }
 }
 
@@ -378,7 +418,7 @@ impl Enforcer for SchedExtEnforcer {
                     Err(error) => {
                         let problem = error.to_string();
                         if self.looks.problem.as_ref() != Some(&problem) {
-                            self.context.report(problem.clone());
+                            self.messages.push(problem.clone());
                         }
                         self.looks.problem = Some(problem);
                     }
@@ -388,7 +428,7 @@ impl Enforcer for SchedExtEnforcer {
         };
         Tick {
             next: due.map(|due| Some(due.map_or(next, |due| due.min(next)))),
-            messages: self.context.take_messages(),
+            messages: std::mem::take(&mut self.messages),
         }
     }
 
@@ -398,7 +438,7 @@ impl Enforcer for SchedExtEnforcer {
         let Some(scheduled) = self.scheduled.get(name) else {
             return Ok(sample);
         };
-        let counts = scheduled.counts(self.link.objects.as_deref());
+        let counts = scheduled.counts(self.link.objects.as_ref());
         counts.fill(&mut sample, &scheduled.knobs);
         let is_batch = scheduled.knobs.class == Some(Class::Batch);
         if is_batch && self.demand().has_headroom() {

@@ -1,9 +1,13 @@
 //! Exits of the scheduler by the kernel, and its reload.
 
+use std::path::Path;
+
 use nix::sys::signal::Signal;
 
-use crate::common::{Running, knob, wait_until};
-use crate::rig::{Loan, rig, throw_out};
+use crate::common::{Running, knob, text, threads_of, wait_until};
+use crate::daemon::jobs;
+use crate::daemon_rig::{Daemon, quota_us, shown};
+use crate::rig::{Loan, Rig, rig, state, throw_out};
 
 /// A group with a quota, and its command.
 fn limited_group() -> (Loan, Running) {
@@ -53,6 +57,73 @@ fn the_next_owner_reports_an_exit_and_the_group_is_limited_again() {
     throw_out();
     expect_reload(&rig, 1);
     work.stop();
+    rig.assert_nothing_left();
+}
+
+#[test]
+fn groups_that_come_change_and_end_while_it_is_loaded_again_are_as_asked() {
+    let (rig, work) = limited_group();
+    let [comes, ends] = ["comes", "ends"].map(|name| rig.group(name));
+    rig.set(&ends, "");
+    throw_out();
+    wait_until("the exit is reported", || {
+        rig.owner_log().contains("thrown out")
+    });
+    rig.reset(&ends);
+    let mut quota_ms = 30;
+    // Changes come while the owner waits, while the kernel verifies, and while it attaches.
+    while rig.scheduler().state != "running" {
+        quota_ms = 50 - quota_ms;
+        let quota = format!("{quota_ms}ms/100ms");
+        rig.host.run(["set", "work", "--quota", &quota]).good();
+        rig.set(&comes, &format!("--quota {quota}"));
+    }
+    rig.wait_until_reloaded(1);
+    assert_eq!(rig.nr_slots(), 2);
+    rig.assert_quota("work", quota_ms * 1000, 100_000);
+    let in_force = rig.quota_in_force(&shown(&comes));
+    assert_eq!(in_force, (quota_ms * 1000, 100_000));
+    rig.reset(&comes);
+    work.stop();
+    rig.assert_nothing_left();
+}
+
+/// Has the kernel end the scheduler. Returns while the owner loads it again.
+fn throw_out_until_it_is_loaded(rig: &Rig) {
+    let owner = rig.host.owner_pid();
+    throw_out();
+    let is_loading = |tid: &i32| {
+        let name = format!("/proc/{owner}/task/{tid}/comm");
+        text(Path::new(&name)) == "load"
+    };
+    wait_until("the scheduler is loaded again", || {
+        threads_of(owner).iter().any(is_loading)
+    });
+}
+
+#[test]
+fn nothing_is_left_if_the_last_group_ends_while_the_scheduler_is_loaded() {
+    let (rig, work) = limited_group();
+    throw_out_until_it_is_loaded(&rig);
+    work.stop();
+    rig.assert_nothing_left();
+}
+
+#[test]
+fn a_reload_goes_to_the_stock_kernel_while_the_scheduler_is_loaded() {
+    let rig = rig();
+    let job = rig.group("job-1");
+    let load = rig.fair_burners(&job, 1, 1);
+    let groups = jobs(&rig, "quota = \"30ms/100ms\"");
+    let text_of = |enforcer: &str| format!("enforcer = \"{enforcer}\"\n{groups}");
+    let daemon = Daemon::start(rig.host, &text_of("sched-ext"));
+    rig.wait_until_scheduled(&job);
+    throw_out_until_it_is_loaded(&rig);
+    daemon.reload_with(&text_of("cgroup"));
+    assert_eq!(quota_us(&job), 30_000);
+    wait_until("it is unloaded", || state() == "disabled");
+    daemon.stop();
+    load.kill_hard();
     rig.assert_nothing_left();
 }
 

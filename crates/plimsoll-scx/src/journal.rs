@@ -7,21 +7,12 @@ use plimsoll_engine::journal::{Entry, Header, Journal};
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::undo::{self, UndoReport};
 
-use super::Context;
 use crate::Error;
 use crate::objects;
 use crate::status::{self, Status};
 
 /// Name of the journal, which no group can have.
 const JOURNAL: &str = ".sched-ext";
-
-/// Begins the journal, after removing the scheduler of a killed owner.
-pub(crate) fn begin_journal(context: &Context) -> Result<Journal, Error> {
-    if let Some(left) = left_behind(&context.runtime)? {
-        undo_and_report(left, context);
-    }
-    create(&context.runtime)
-}
 
 /// The journal that an earlier owner has left in this boot, locked from here on.
 pub(crate) fn left_in_this_boot(runtime: &RuntimeFolder) -> Result<Option<Journal>, Error> {
@@ -34,7 +25,7 @@ pub(crate) fn left_in_this_boot(runtime: &RuntimeFolder) -> Result<Option<Journa
 }
 
 /// Begins the journal of a scheduler that is to be loaded.
-fn create(runtime: &RuntimeFolder) -> Result<Journal, Error> {
+pub(crate) fn create(runtime: &RuntimeFolder) -> Result<Journal, Error> {
     let header = Header::new(JOURNAL, "the sched_ext scheduler");
     let mut journal = Journal::create(runtime.path(), &header)?;
     // Removes the status of an owner that was killed before it could record it.
@@ -66,13 +57,6 @@ pub(crate) fn undo_journal(mut journal: Journal) -> UndoReport {
     let undone = undo::undo_journal(journal, &mut report);
     report.problems.extend(undone.err().map(|e| e.to_string()));
     report
-}
-
-/// Removes the scheduler from the kernel, and reports what could not be undone.
-pub(crate) fn undo_and_report(journal: Journal, context: &Context) {
-    for problem in undo_journal(journal).problems {
-        context.report(problem);
-    }
 }
 
 /// Whether the scheduler's owner was killed: the next owner or `restore` removes it.

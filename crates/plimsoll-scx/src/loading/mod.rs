@@ -1,0 +1,205 @@
+//! The thread that loads the scheduler. The kernel verifies the programs for seconds, in which the
+//! owner goes on: it sends the changes of groups after the thread.
+
+mod reserved;
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
+
+use plimsoll_cgroupfs::Hierarchy;
+use plimsoll_engine::machine_policy::MachinePolicy;
+use plimsoll_engine::tasks;
+
+use crate::bpf_intf::plimsoll_params;
+use crate::objects::{self, Objects, PIN_FOLDER};
+use crate::room::Room;
+use crate::skel::OpenBpfSkel;
+use crate::topology::CpuMap;
+use crate::{Error, Kernel, Scheduler, machine};
+
+/// Build of the scheduler: the hash of its program.
+pub(crate) const BUILD: &str = env!("PLIMSOLL_BPF_HASH");
+/// Nice level of the thread: no limit holds until it has loaded the scheduler.
+const NICE: i32 = -20;
+
+/// A change of the scheduler.
+#[derive(Debug)]
+pub(crate) enum Change {
+    Group(plimsoll_params),
+    Machine(MachinePolicy),
+}
+
+/// A scheduler that runs.
+pub(crate) struct Loaded {
+    pub objects: Objects,
+    /// `None`: an earlier owner has loaded it.
+    pub fresh: Option<Fresh>,
+}
+
+pub(crate) struct Fresh {
+    pub dropped_ops: Vec<String>,
+    pub load_usec: u64,
+}
+
+/// The thread. It is to be joined: when it ends, the scheduler is in the kernel, and stays there.
+#[derive(Debug)]
+pub(crate) struct Loading {
+    thread: JoinHandle<Result<Loaded, Error>>,
+    changes: Sender<Change>,
+}
+
+impl Loading {
+    /// Begins to load a scheduler with these groups and policy.
+    pub fn begin(
+        hierarchy: &Arc<Hierarchy>,
+        wanted: impl Iterator<Item = Change>,
+    ) -> Result<Self, Error> {
+        let (changes, receiver) = channel();
+        wanted.for_each(|change| drop(changes.send(change)));
+        let mut load = Load {
+            hierarchy: Arc::clone(hierarchy),
+            changes: receiver,
+            machine: MachinePolicy::default(),
+        };
+        let thread = thread::Builder::new().name("load".into());
+        let thread = thread.spawn(move || load.load());
+        let thread = thread.map_err(|source| Error::change("load the scheduler", source))?;
+        Ok(Self { thread, changes })
+    }
+
+    /// Has the scheduler make a change before it is handed over.
+    pub fn send(&self, change: Change) {
+        // One that has ended needs none: all are made again when it is joined.
+        let _ = self.changes.send(change);
+    }
+
+    pub fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Waits for the thread's end.
+    pub fn join(self) -> Result<Loaded, Error> {
+        // A panic has been printed, and ends the owner's process.
+        let failed = |_| Err(Error::NotReady("the scheduler's thread has failed".into()));
+        self.thread.join().unwrap_or_else(failed)
+    }
+}
+
+/// The thread's side.
+struct Load {
+    hierarchy: Arc<Hierarchy>,
+    changes: Receiver<Change>,
+    machine: MachinePolicy,
+}
+
+impl Load {
+    fn load(&mut self) -> Result<Loaded, Error> {
+        objects::remove_link(Path::new(PIN_FOLDER));
+        let begun = Instant::now();
+        // A failure is ignored, because loading works without, if later. 0: this thread.
+        let _ = tasks::set_nice(0, NICE);
+        let cpus = CpuMap::of_this_host()?;
+        let kernel = Kernel::host();
+        kernel.wait_until_free()?;
+        let room = Room::of_this_host(&self.hierarchy);
+        reserved::where_cpus_are_busy();
+        let mut scheduler = Scheduler::load(&kernel, |skel| configure(skel, &cpus, room))?;
+        let objects = self.bring_in(&mut scheduler);
+        // A scheduler without an owner must not stay.
+        let objects = objects.inspect_err(|_| objects::remove_link(Path::new(PIN_FOLDER)))?;
+        let dropped_ops = scheduler.dropped_ops.iter();
+        let fresh = Fresh {
+            dropped_ops: dropped_ops.map(|op| (*op).to_owned()).collect(),
+            load_usec: u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX),
+        };
+        Ok(Loaded {
+            objects,
+            fresh: Some(fresh),
+        })
+    }
+
+    /// Attaches the scheduler with all groups, and pins it, so that it outlives this process.
+    fn bring_in(&mut self, scheduler: &mut Scheduler) -> Result<Objects, Error> {
+        pin(scheduler)?;
+        let objects = Objects::open()?;
+        // Before it is attached, so that no task is without its group.
+        self.follow_changes(&objects);
+        // Another may have come meanwhile.
+        Kernel::host().require_free()?;
+        scheduler.attach()?;
+        if let Some(report) = objects.exited() {
+            return Err(Error::ThrownOut(Box::new(report)));
+        }
+        // Last: a process that finds the scheduler's link finds the rest.
+        scheduler.pin_links(Path::new(PIN_FOLDER))?;
+        self.follow_changes(&objects);
+        machine::set(&objects, &self.machine)?;
+        Ok(objects)
+    }
+
+    /// Makes the changes so far. A group that is refused is left to the enforcer, which reports it.
+    fn follow_changes(&mut self, objects: &Objects) {
+        for change in self.changes.try_iter() {
+            match change {
+                Change::Group(params) => drop(objects.apply(params)),
+                // Needs a scheduler that is attached.
+                Change::Machine(policy) => self.machine = policy,
+            }
+        }
+    }
+}
+
+/// Replaces the pins of an earlier scheduler.
+fn pin(scheduler: &mut Scheduler) -> Result<(), Error> {
+    let folder = Path::new(PIN_FOLDER);
+    let failed = |source| Error::change("replace the pins", source);
+    fs::create_dir_all(folder).map_err(failed)?;
+    for entry in fs::read_dir(folder).map_err(failed)?.flatten() {
+        fs::remove_file(entry.path()).map_err(failed)?;
+    }
+    objects::pin(&mut scheduler.skel, folder)
+}
+
+/// The scheduler that an earlier owner has left in the kernel. `None`: there is none, or it is of
+/// another `build`, or was thrown out.
+pub(crate) fn left_by_owner(build: Option<&str>) -> Option<Loaded> {
+    if build != Some(BUILD) || !Path::new(PIN_FOLDER).join(objects::LINK).exists() {
+        return None;
+    }
+    let objects = Objects::open().ok()?;
+    let runs = objects.exited().is_none();
+    runs.then_some(Loaded {
+        objects,
+        fresh: None,
+    })
+}
+
+/// Configures the scheduler for this machine before it is loaded.
+fn configure(skel: &mut OpenBpfSkel<'static>, cpus: &CpuMap, room: Room) -> libbpf_rs::Result<()> {
+    let nr_cpu_ids = cpus.nr_cpu_ids;
+    let maps = &mut skel.maps;
+    maps.cpus.set_max_entries(nr_cpu_ids)?;
+    maps.decisions.set_max_entries(nr_cpu_ids)?;
+    maps.slice_timers.set_max_entries(nr_cpu_ids)?;
+    maps.groups.set_max_entries(room.slots)?;
+    maps.group_timers.set_max_entries(room.slots)?;
+    maps.group_cpus.set_max_entries(room.slots * nr_cpu_ids)?;
+    maps.cpu_max.set_max_entries(room.limits())?;
+    maps.records.set_max_entries(room.records)?;
+    maps.record_of_cgroup.set_max_entries(room.records)?;
+    maps.cgroup_clocks
+        .set_max_entries(room.records * cpus.nr_llcs)?;
+    if let Some(rodata) = skel.maps.rodata_data.as_deref_mut() {
+        rodata.nr_cpu_ids = nr_cpu_ids;
+        rodata.nr_llcs = cpus.nr_llcs;
+        rodata.nr_slots = room.slots;
+        for (place, llc) in rodata.cpu_llc.iter_mut().zip(&cpus.llcs) {
+            *place = *llc;
+        }
+    }
+    Ok(())
+}
