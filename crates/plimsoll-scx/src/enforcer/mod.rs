@@ -211,9 +211,10 @@ impl SchedExtEnforcer {
         }
     }
 
-    /// Removes the scheduler from the kernel if no group needs it any more.
+    /// Removes the scheduler from the kernel if no group needs it any more. Before adoption has
+    /// finished, groups of an earlier owner may.
     fn drop_unused_scheduler(&mut self) {
-        if self.is_lazy && self.scheduled.is_empty() {
+        if self.is_lazy && self.has_adopted && self.scheduled.is_empty() {
             self.drop_scheduler();
         }
     }
@@ -345,6 +346,7 @@ impl SchedExtEnforcer {
         if let Some(journal) = self.left.take() {
             report.extend(journal::undo_journal(journal));
         }
+        self.drop_unused_scheduler();
         report
     }
 
