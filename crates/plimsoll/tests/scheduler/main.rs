@@ -13,6 +13,7 @@ mod daemon;
 #[path = "../facts/daemon/rig.rs"]
 mod daemon_rig;
 mod exits;
+mod foreign;
 mod loading;
 mod on_6_18;
 mod rig;

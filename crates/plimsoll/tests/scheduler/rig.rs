@@ -18,7 +18,7 @@ use crate::common::{
     Finished, Host, Looks, Running, assert_same, binary, command_of, in_vm, load_words, nr_cpus,
     on_cpus, state_of, task_ns, tasks_below, text, threads_of, wait_for, wait_until,
 };
-use crate::daemon_rig::{Daemon, kill_all, remove_group, shown};
+use crate::daemon_rig::{kill_all, remove_group, shown};
 
 const SCHED_EXT: &str = "/sys/kernel/sched_ext";
 const BPFFS: &str = "/sys/fs/bpf";
@@ -82,17 +82,8 @@ pub struct Rig {
     before: Before,
     /// Foreign cgroups of the test.
     groups: Mutex<Vec<CpuGroup>>,
-    /// Group that keeps the scheduler loaded between tests.
-    keeper: Option<Keeper>,
-}
-
-/// A group without limits that keeps the scheduler loaded.
-pub enum Keeper {
-    /// Group of a command, whose owner was started on demand.
-    Command(Running),
-    /// Group of a daemon's file: the daemon, the group's rule, and the process that sleeps in the
-    /// group.
-    Daemon(Box<Daemon<'static>>, String, Running),
+    /// Command of a group without limits, which keeps the scheduler loaded between tests.
+    keeper: Option<Running>,
 }
 
 struct Before {
@@ -212,8 +203,8 @@ impl Rig {
 
     /// Keeps the scheduler loaded from now on. The present state is the one that a test has to
     /// leave.
-    pub fn keep(mut self, keeper: Keeper) -> Self {
-        self.keeper = Some(keeper);
+    pub fn kept(mut self) -> Self {
+        self.keeper = Some(self.batch_sleeper("keeper"));
         self.before = Before {
             kernel: Kernel::now(),
             files: self.host.snapshot(),
@@ -224,44 +215,10 @@ impl Rig {
 
     /// Ends the group that keeps the scheduler loaded. Panics unless nothing is left.
     pub fn unload(mut self) {
-        match self.keeper.take() {
-            None => return,
-            Some(Keeper::Command(running)) => {
-                running.stop();
-            }
-            Some(Keeper::Daemon(mut daemon, _, sleeper)) => {
-                daemon.end();
-                sleeper.kill_hard();
-            }
-        }
+        self.keeper.take().expect("a keeper").stop();
         wait_until("the scheduler is unloaded", || {
             self.host.end_idle_owner() && Kernel::now().is_empty()
         });
-    }
-
-    pub fn keeper(&self) -> Option<&Keeper> {
-        self.keeper.as_ref()
-    }
-
-    /// The daemon that keeps the scheduler loaded.
-    pub fn daemon(&self) -> &Daemon<'static> {
-        match &self.keeper {
-            Some(Keeper::Daemon(daemon, ..)) => daemon,
-            _ => panic!("this rig has no daemon"),
-        }
-    }
-
-    /// Text of the daemon's file: these groups, and the one that keeps the scheduler loaded.
-    pub fn file(&self, groups: &str) -> String {
-        match &self.keeper {
-            Some(Keeper::Daemon(_, rule, _)) => format!("{groups}{rule}"),
-            _ => panic!("this rig has no daemon"),
-        }
-    }
-
-    /// Has the daemon follow a file with these groups.
-    pub fn reload(&self, groups: &str) {
-        self.daemon().reload_with(&self.file(groups));
     }
 
     /// Creates a foreign cgroup, which is removed after the test.
@@ -531,11 +488,11 @@ impl Drop for Rig {
             let mut restore = self.host.plimsoll(["restore"]);
             let _ = restore.status();
         }
-        // A daemon refers to the host.
+        // Its group is in the host's cgroup.
         self.keeper.take();
         let host = std::ptr::from_ref(self.host).cast_mut();
-        // SAFETY: it came from a box, and the only other references to it are those of daemons: of
-        // the keeper, which has gone, or of a test, which ends before its rig.
+        // SAFETY: it came from a box, and the only other references to it are those of a test's
+        // daemons, which end before its rig.
         drop(unsafe { Box::from_raw(host) });
     }
 }

@@ -79,7 +79,7 @@ fn a_limited_task_leaves_the_kernel_before_it_is_stopped() {
     let rig = with_command();
     let folder = rig.host.runtime().join("files");
     fs::create_dir(&folder).unwrap();
-    let part = "shared::run::locks::threads_write";
+    let part = "shared::locks::threads_write";
     let words = words_of_part(part, &[(FILES, folder.to_str().unwrap())]);
     let writers = rig.batch("writers", "--cap 2%", &words);
     let files: Vec<_> = (0..NR_FILES)
@@ -183,7 +183,7 @@ fn runs_for_a_mutex(kind: &str) -> u64 {
     let rig = with_command();
     let (waiter, busy) = (rig.group("waiter"), rig.group("busy"));
     let begin = rig.host.runtime().join("begin");
-    let part = "shared::run::locks::waits_for_a_mutex_of_an_idle_thread";
+    let part = "shared::locks::waits_for_a_mutex_of_an_idle_thread";
     let variables = [(KIND, kind), (BEGIN, begin.to_str().unwrap())];
     let words = words_of_part(part, &variables);
     let process = rig.host.start_in(&waiter, words);

@@ -59,7 +59,7 @@ impl Counters {
     fn start(rig: &Rig, name: &'static str, cpus: u64, threads: usize) -> Self {
         let file = rig.host.runtime().join(name);
         fs::write(&file, vec![0; threads * size_of::<u64>()]).unwrap();
-        let part = "shared::run::watchdog::threads_count";
+        let part = "shared::watchdog::threads_count";
         let words = words_of_part(part, &[(COUNTS, file.to_str().unwrap())]);
         let command = on_cpus(cpus, || rig.batch(name, "--tolerance 0", &words));
         Self {
