@@ -5,8 +5,7 @@
  * State and parameters are any that the type invariants below admit, and every
  * operation is proved to preserve the invariants. So a property proved for one
  * step holds after any number of steps. The window bound is the sum of the
- * conservation lemmas over its steps; scaled.c also proves it directly over a
- * bounded number of steps.
+ * conservation lemmas over its steps; scaled.c proves that sum for any step.
  */
 #include "proof.h"
 

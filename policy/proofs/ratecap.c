@@ -9,8 +9,8 @@
  *
  * A solver cannot divide by every cap. Where the code divides by the cap, the
  * proof uses one or two powers of two, and small times; no constant of the code
- * depends on their magnitude. tests/ratecap.rs tests charges and the longest run
- * with all other caps.
+ * depends on their magnitude. scaled.c proves the longest run; tests/ratecap.rs
+ * tests it and charges with all other caps.
  */
 #include "plimsoll/ratecap.h"
 #include "proof.h"
@@ -125,43 +125,6 @@ void prove_running_below_the_cap_is_unlimited(void)
 	      "without limit exactly where it may and stays within the cap");
 	PROVE(run_ns == PLIM_UNLIMITED || run_ns <= 1000 * PLIM_NSEC_PER_SEC,
 	      "else at most 1000 s");
-	PROOF_REACHED();
-}
-
-/*
- * The longest run that leaves TAT within the depth at its end; scaled.c proves
- * the same with the charges. Narrowed: small times; @hard is @cpus less a power
- * of two.
- */
-static void prove_longest_run(plim_u32 hard, plim_u32 cpus)
-{
-	struct plim_ratecap_params params = any_params();
-	struct plim_ratecap cap = any_bucket(&params);
-	plim_u64 now_ns = nondet_u8(), run_ns, room;
-	plim_u64 gain = cpus * PLIM_PERMILLE - hard;
-
-	params.hard_permille = hard;
-	params.depth_ns = nondet_u8();
-	cap.tat_ns = nondet_u16();
-	ASSUME(cap.tat_rest < hard);
-	ASSUME(plim_ratecap_may_run(&cap, &params, now_ns));
-	run_ns = plim_ratecap_run_ns(&cap, &params, cpus, now_ns);
-	/* Remaining capacity of the bucket, in units of 1 / cap. */
-	room = (now_ns + params.depth_ns - plim_max(cap.tat_ns, now_ns)) * hard;
-	room -= cap.tat_ns < now_ns ? 0 : cap.tat_rest;
-	PROVE(run_ns * gain <= room, "then still within the depth");
-	PROVE((run_ns + 1) * gain > room, "and a nanosecond later no more");
-}
-
-void prove_a_task_is_given_its_longest_run(void)
-{
-	prove_longest_run(488, 1);
-	PROOF_REACHED();
-}
-
-void prove_a_group_is_given_its_longest_run(void)
-{
-	prove_longest_run(976, 2);
 	PROOF_REACHED();
 }
 

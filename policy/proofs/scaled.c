@@ -36,7 +36,7 @@ static plim_u64 any_refill(struct plim_bandwidth *pool)
 	return pool->params.quota_ns;
 }
 
-/* One step of a group on two CPUs, for the direct proof below. */
+/* One step of a group on two CPUs, for the induction below. */
 static plim_u64 any_step(struct plim_bandwidth *pool, struct plim_bandwidth_cpu *cpu,
 			 plim_u64 overrun_ns, plim_u64 now_ns, plim_u64 *refilled_ns)
 {
@@ -120,33 +120,6 @@ void prove_any_step_keeps_usage_within_the_refill(void)
 	PROVE((plim_s64)usage_ns + all_held_ns(&pool, cpus) <= held_ns + (plim_s64)refilled_ns,
 	      "usage + held' <= held + refilled");
 	PROVE(is_reachable(&pool, cpus, overrun_ns), "the state is one of those");
-	PROOF_REACHED();
-}
-
-#define STEPS 6
-
-/*
- * Direct proof over any six steps of a new group, with a quota of 1 ms, a burst
- * of 1 ms, slices of 1 ms and an overrun of half of that.
- */
-void prove_usage_in_a_window_is_bounded(void)
-{
-	struct plim_bandwidth_params params = {
-		.period_ns = 100, .quota_ns = 2, .burst_ns = 2, .slice_ns = 2
-	};
-	struct plim_bandwidth_cpu cpus[2] = { { 0 }, { 0 } };
-	plim_u64 overrun_ns = 1, refilled_ns = 0, usage_ns = 0;
-	struct plim_bandwidth pool;
-	int i;
-
-	plim_bandwidth_init(&pool, &params, 0);
-	for (i = 0; i < STEPS; i++) {
-		usage_ns += any_step(&pool, &cpus[any_bool()], overrun_ns, 0, &refilled_ns);
-		/* Proved above for any step; helps the solver. */
-		ASSUME(is_reachable(&pool, cpus, overrun_ns));
-	}
-	PROVE(usage_ns <= params.quota_ns + refilled_ns + 2 * (params.slice_ns + overrun_ns),
-	      "usage <= R + N Q + C (S + g)");
 	PROOF_REACHED();
 }
 
