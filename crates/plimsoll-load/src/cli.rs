@@ -201,6 +201,21 @@ service --rate 1 --duration 24h --series-interval 1s => duration / series-interv
         ] {
             assert!(refusal(line).contains(missing), "{line}");
         }
+        for (line, allowed) in [
+            ("load steady --percent NaN", "a number from 0 to 100"),
+            ("load burn --duration 0s", "a time from 1ms to 1day"),
+            ("load burn --duration 5parsec", "a number with a unit, such"),
+        ] {
+            let text = refusal(line);
+            assert!(text.contains(&format!("allowed is {allowed}")), "{text}");
+        }
+        for bound in [
+            "steady --percent 0",
+            "steady --percent 100",
+            "burn --duration 1day",
+        ] {
+            assert!(parse(&format!("load {bound}")).is_ok(), "{bound}");
+        }
         let both = "load service --rate 3 --burst-size 5 --burst-every 1s";
         assert!(refusal(both).contains("'--rate <PER_SECOND>' cannot be used with"));
     }
