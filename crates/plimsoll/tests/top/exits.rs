@@ -8,20 +8,6 @@ use crate::Scene;
 use crate::common::{command_of, is_alive, wait_until};
 
 #[test]
-fn quitting_restores_the_screen_and_the_shell() {
-    let scene = Scene::new();
-    let terminal = &scene.terminal;
-    terminal.type_line("echo before-top");
-    for (key, status) in [("q", "0"), ("C-c", "0")] {
-        scene.top();
-        assert!(!terminal.screen().contains("before-top"));
-        terminal.press(&[key]);
-        scene.assert_restored(status);
-        terminal.type_line("clear; echo before-top");
-    }
-}
-
-#[test]
 fn signal_restores_the_screen_and_ends_top() {
     let scene = Scene::new();
     for signal in [
@@ -40,11 +26,12 @@ fn signal_restores_the_screen_and_ends_top() {
 }
 
 #[test]
-fn suspending_restores_the_screen_until_top_continues() {
+fn suspending_and_quitting_restore_the_screen_and_the_shell() {
     let scene = Scene::new();
     let terminal = &scene.terminal;
     terminal.type_line("echo before-top");
-    scene.top();
+    let screen = scene.top();
+    assert!(!screen.contains("before-top"), "{screen}");
     terminal.press(&["C-z"]);
     terminal.until("the screen of the shell", |screen| {
         screen.contains("before-top") && !screen.contains("plimsoll top - ")

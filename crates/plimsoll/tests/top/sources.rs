@@ -47,6 +47,7 @@ fn runs_of_an_owner_are_shown_and_only_the_machine_without_one() {
     assert_eq!(once["asked"], "kernel", "{once}");
     assert_eq!(once["groups"], serde_json::json!([]), "{once}");
     assert!(once["machine"]["nr_cpus"].as_u64().unwrap() > 0, "{once}");
+    assert!(once["machine"]["idle_ppm"].is_u64(), "{once}");
     let once = scene.host.run(["top", "--once"]).good().stdout;
     assert!(once.contains("no groups"), "{once}");
 

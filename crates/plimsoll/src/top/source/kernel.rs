@@ -64,18 +64,3 @@ impl Kernel {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn machine_is_shown_without_an_owner() {
-        let mut kernel = Kernel::new();
-        let first = kernel.state().unwrap();
-        let second = kernel.state().unwrap();
-        assert!(first.groups.is_empty() && first.machine.nr_cpus > 0);
-        assert!(second.machine.at_usec >= first.machine.at_usec);
-        assert!(second.machine.busy_usec >= first.machine.busy_usec);
-    }
-}
