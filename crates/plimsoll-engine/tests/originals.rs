@@ -493,9 +493,9 @@ fn a_weight_is_set_again_after_others_have_marked_the_cgroup_idle() {
 
 #[test]
 fn a_controller_that_others_switch_off_is_told_and_a_cgroup_that_goes_is_not() {
-    for knobs in [
-        r#"{"class": "batch"}"#,
-        r#"{"weight": "50", "quota": "20ms/100ms"}"#,
+    for (knobs, is_removed) in [
+        (r#"{"class": "batch"}"#, true),
+        (r#"{"weight": "50", "quota": "20ms/100ms"}"#, false),
     ] {
         let mut rig = Rig::new();
         rig.put("/d", knobs);
@@ -506,8 +506,18 @@ fn a_controller_that_others_switch_off_is_told_and_a_cgroup_that_goes_is_not() {
             told.starts_with("/d: the cpu controller was switched off in "),
             "{told}"
         );
-        others_remove("d");
-        assert!(rig.enforcer().audit("/d").unwrap_err().is_gone());
+        // On again it has no limits.
+        others_write("cgroup.subtree_control", "+cpu");
+        assert!(!rig.enforcer().audit("/d").unwrap().is_empty());
+        others_write("cgroup.subtree_control", "-cpu");
+        match is_removed {
+            true => {
+                others_remove("d");
+                assert!(rig.enforcer().audit("/d").unwrap_err().is_gone());
+            }
+            // What has gone with it need not be put back.
+            false => rig.stop(),
+        }
     }
 }
 
@@ -524,18 +534,21 @@ fn an_idle_cgroup_is_idle_again_after_it_was_of_the_normal_class() {
 
 #[test]
 fn a_limit_that_others_set_where_we_enabled_the_controller_outlives_the_last_group() {
-    for (file, value) in [
-        ("cpu.max", "50000 100000"),
-        ("cpu.max", "max 50000"),
-        ("cpu.max.burst", "5000"),
-        ("cpu.weight", "300"),
-        ("cpu.idle", "1"),
+    for (path, value, above) in [
+        ("d/cpu.max", "50000 100000", "cgroup"),
+        ("d/cpu.max", "max 50000", "cgroup"),
+        ("d/cpu.max.burst", "5000", "cgroup"),
+        ("d/cpu.weight", "300", "cgroup"),
+        ("d/cpu.idle", "1", "cgroup"),
+        // A controller that stays on keeps those above it.
+        ("d/e/f/cpu.max", "50000 100000", "d/e"),
     ] {
         let mut rig = Rig::new();
-        others_create("d/e");
-        rig.put("/d/e", r#"{"weight": "50"}"#);
-        let path = format!("d/{file}");
-        others_write(&path, value);
+        for made in ["d/e", "d/e/f"] {
+            others_create(made);
+        }
+        rig.put("/d/e/f", r#"{"weight": "50"}"#);
+        others_write(path, value);
         // The owner has not failed.
         let UndoReport {
             notes, problems, ..
@@ -543,32 +556,22 @@ fn a_limit_that_others_set_where_we_enabled_the_controller_outlives_the_last_gro
         assert_eq!(problems, [""; 0]);
         let [note] = &*notes else { panic!("{notes:?}") };
         let is_named = |part: &str| note.contains(part);
-        let names = [format!("{path} to"), "cgroup/cgroup.subtree_control".into()];
+        let names = [
+            format!("{path} to"),
+            format!("{above}/cgroup.subtree_control"),
+        ];
         assert!(names.iter().all(|name| is_named(name)), "{note}");
         let control = text("cgroup.subtree_control");
-        assert_eq!((text(&path), control), (weight(value), weight("cpu")));
-        assert_eq!(text("d/cgroup.subtree_control"), weight(""), "{file}");
+        assert_eq!((text(path), control), (weight(value), weight("cpu")));
+        let below = if above == "cgroup" { "" } else { "cpu" };
+        assert_eq!(text("d/cgroup.subtree_control"), weight(below), "{path}");
         // It is not ours any more.
         rig.start();
         rig.put("/s", r#"{"weight": "50"}"#);
         rig.stop();
-        assert_eq!(text("cgroup.subtree_control"), weight("cpu"));
+        let control = text("cgroup.subtree_control");
+        assert_eq!((text(path), control), (weight(value), weight("cpu")));
     }
-}
-
-#[test]
-fn a_controller_that_stays_on_keeps_those_above_it() {
-    let mut rig = Rig::new();
-    for path in ["d/e", "d/e/f"] {
-        others_create(path);
-    }
-    rig.put("/d/e/f", r#"{"weight": "50"}"#);
-    others_write("d/e/f/cpu.max", "50000 100000");
-    assert_eq!(rig.enforcer().undo().notes.len(), 1);
-    assert_eq!(text("d/e/f/cpu.max"), weight("50000 100000"));
-    rig.start();
-    rig.stop();
-    assert_eq!(text("d/e/f/cpu.max"), weight("50000 100000"));
 }
 
 #[test]

@@ -68,37 +68,6 @@ mod v2_only {
     }
 
     #[test]
-    fn externally_disabled_controller_is_noticed_reported_and_respected() {
-        let mut host = Host::new();
-        assert!(host.is_v2(), "cgroup v1 has no such switch");
-        let slice = host.group("slice");
-        let group = host.group("slice/web");
-        let text = rule_of("web", &group, "quota = \"30ms/100ms\"");
-        let daemon = Daemon::start(&host, &text);
-        assert_eq!(quota_us(&group), 30_000);
-        for round in 1..=2 {
-            switch_controller(&slice, "-cpu");
-            wait_until("it is noticed", || seen(&daemon) >= 2 * round - 1);
-            let told = format!("{}: the cpu controller was switched off", shown(&group));
-            assert_eq!(daemon.log().matches(&told).count() as u64, round);
-            let shown = format!("{:?}", daemon.group(&shown(&group)).unwrap());
-            assert!(shown.contains("switched off"), "{shown}");
-            assert!(!slice.children_enabled().unwrap(), "theirs stays");
-            // The enabled controller has no limits, which is also noticed.
-            switch_controller(&slice, "+cpu");
-            wait_until("it is noticed", || seen(&daemon) >= 2 * round);
-            assert_eq!(quota_us(&group), -1);
-            // Until the next explicit apply.
-            daemon.reload().good();
-            assert_eq!(quota_us(&group), 30_000, "{}", daemon.log());
-        }
-        switch_controller(&slice, "-cpu");
-        wait_until("it is noticed", || seen(&daemon) >= 5);
-        // The settings that were removed with it need not be restored.
-        daemon.stop();
-    }
-
-    #[test]
     fn enforce_enables_an_externally_disabled_controller() {
         let mut host = Host::new();
         assert!(host.is_v2(), "cgroup v1 has no such switch");
