@@ -1,7 +1,7 @@
 //! Batches, and runs that are stopped early.
 
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use plimsoll_sim::interference::{BATCHES, Burst, Distribution, Experiment, Row, Watch};
 
@@ -25,35 +25,6 @@ fn figures_depend_on_the_seed_and_not_on_threads() {
         assert_eq!(run(rows(), 10_007, 9, threads), one, "{threads} threads");
     }
     assert_ne!(run(rows(), 10_007, 10, 2), one);
-}
-
-#[test]
-fn stopped_experiment_returns_partial_figures_of_all_rows() {
-    let experiment = Experiment {
-        rows: rows(),
-        periods: 320_000,
-        seed: 1,
-    };
-    let done = AtomicU64::new(0);
-    let limit = experiment.work() / 2;
-    let watch = Watch {
-        is_over: &|| done.load(Ordering::Relaxed) > limit,
-        done: &done,
-    };
-    let cells = experiment
-        .run(NonZeroUsize::new(2).unwrap(), &watch)
-        .unwrap();
-    let whole = run(rows(), 320_000, 1, 2);
-    for (cell, whole) in cells.iter().flatten().zip(whole.iter().flatten()) {
-        assert!(!cell.complete && whole.complete);
-        assert!(
-            (100_000..220_000).contains(&cell.periods),
-            "{}",
-            cell.periods
-        );
-        let half_width = cell.missed.half_width.unwrap();
-        assert!((cell.missed.mean - whole.missed.mean).abs() <= 3.0 * half_width);
-    }
 }
 
 #[test]
