@@ -41,34 +41,7 @@ fn job_of(host: &Host) -> Option<i32> {
 }
 
 #[test]
-fn set_without_a_daemon_stays_in_force_after_its_process_has_ended() {
-    let mut host = Host::new();
-    let group = host.group("foreign");
-    let home = host.group("home");
-    let worker = host.start_in(&home, ["sleep", "600"]);
-    let target = format!("/{}", group.path().display());
-    let pid = worker.pid().to_string();
-    for target in [&target, &pid] {
-        host.run(["set", target, "--quota", "30ms/100ms"]).good();
-    }
-    let own = host.normal(&format!("pid-{pid}"));
-    assert_eq!(own.processes().unwrap(), [worker.pid()]);
-    let owner = host.owner_pid();
-    outlast_an_idle_owner();
-    assert!(is_alive(owner), "it has groups");
-    assert_eq!(bandwidth_us(&group).0, 30_000);
-    assert_eq!(bandwidth_us(&own).0, 30_000);
-    for target in [&target, &pid] {
-        host.run(["set", target, "--reset"]).good();
-    }
-    assert_eq!(bandwidth_us(&group).0, -1);
-    assert_eq!(home.processes().unwrap(), [worker.pid()]);
-    worker.stop();
-    host.assert_clean();
-}
-
-#[test]
-fn reset_after_a_killed_owner_starts_the_next_where_something_is_left() {
+fn set_without_a_daemon_stays_in_force_and_reset_starts_the_next_owner() {
     let mut host = Host::new();
     let (group, home) = (host.group("foreign"), host.group("home"));
     let worker = host.start_in(&home, ["sleep", "600"]);
@@ -79,6 +52,14 @@ fn reset_after_a_killed_owner_starts_the_next_where_something_is_left() {
     assert!(line.contains("no daemon runs"), "{line}");
     for target in [&target, &pid] {
         host.run(["set", target, "--quota", "30ms/100ms"]).good();
+    }
+    let own = host.normal(&format!("pid-{pid}"));
+    assert_eq!(own.processes().unwrap(), [worker.pid()]);
+    let owner = host.owner_pid();
+    outlast_an_idle_owner();
+    assert!(is_alive(owner), "it has groups");
+    assert_eq!([&group, &own].map(|it| bandwidth_us(it).0), [30_000; 2]);
+    for target in [&target, &pid] {
         host.kill_owner();
         host.run(["set", target, "--reset"]).good();
     }
