@@ -5,34 +5,9 @@ use std::net::TcpStream;
 
 use nix::sys::signal::Signal;
 
-use crate::common::{Host, max_with_burst, wait_until};
+use crate::common::{Host, wait_until};
 use crate::moments::Changes;
-use crate::rig::{Daemon, is_idle, of_cgroup, quota_us, rule, rule_of, shown};
-
-#[test]
-fn stop_restores_every_setting() {
-    let mut host = Host::new();
-    let (web, jobs, home) = (host.group("web"), host.group("jobs"), host.group("home"));
-    web.write_weight(333).unwrap();
-    web.write_cpu_max(&max_with_burst("70ms/100ms", "30ms"))
-        .unwrap();
-    let load = host.start_load_in(&jobs, "burn --threads 1 --duration 600s");
-    let text = rule_of("web", &web, "weight = 50, quota = \"20ms/50ms\"")
-        + &rule_of("jobs", &jobs, "class = \"batch\", nice = 5")
-        + &rule_of("main", &home, "headroom = \"30%\"");
-    for signal in [Signal::SIGTERM, Signal::SIGINT] {
-        let daemon = Daemon::start(&host, &text);
-        assert!(
-            is_idle(&jobs) && quota_us(&web) == 20_000,
-            "{}",
-            daemon.log()
-        );
-        wait_until("headroom has given it a quota", || quota_us(&jobs) > 0);
-        daemon.send(signal);
-        daemon.stop();
-    }
-    load.stop();
-}
+use crate::rig::{Daemon, of_cgroup, quota_us, rule, rule_of, shown};
 
 #[test]
 fn a_check_reads_the_file_and_does_nothing() {

@@ -29,5 +29,7 @@ fn sighup_and_reload_both_read_the_file_again_or_refuse_it_whole() {
     daemon.send(Signal::SIGHUP);
     wait_until("it is counted", || counters().reloads_refused == 2);
     assert_eq!((quota_us(&group), counters().reloads), (50_000, 3));
+    // It ends by this as by SIGTERM.
+    daemon.send(Signal::SIGINT);
     daemon.stop();
 }
