@@ -74,19 +74,4 @@ mod tests {
         queue.close();
         assert_eq!(queue.pop(), None);
     }
-
-    #[test]
-    fn push_and_close_wake_readers() {
-        let queue = Queue::default();
-        std::thread::scope(|scope| {
-            let readers = [scope.spawn(|| queue.pop()), scope.spawn(|| queue.pop())];
-            queue.push(1);
-            while !readers.iter().any(|reader| reader.is_finished()) {
-                std::thread::yield_now();
-            }
-            queue.close();
-            let taken = readers.map(|reader| reader.join().unwrap());
-            assert!(taken.contains(&Some(1)) && taken.contains(&None));
-        });
-    }
 }

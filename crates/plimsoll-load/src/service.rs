@@ -168,6 +168,7 @@ mod tests {
         let mut config = short(MS, Duration::from_micros(200));
         config.series_interval = Some(Duration::from_millis(100));
         config.requests.warmup = Duration::from_millis(100);
+        config.workers = Some(3);
         let report = report(&config);
         // Requests arrive at 0, 1, ... ms; those from 100 ms to 500 ms are
         // measured.
