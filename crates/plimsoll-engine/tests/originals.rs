@@ -465,7 +465,7 @@ fn a_value_of_others_stays_when_its_knob_is_asked_for_no_more() {
 }
 
 #[test]
-fn a_weight_is_set_again_after_others_have_marked_the_cgroup_idle() {
+fn the_idle_mark_of_others_is_put_back_and_takes_the_weight_away() {
     let mut rig = Rig::new();
     let weighed = foreign("/d", r#"{"weight": "50"}"#);
     rig.enforcer().put(&weighed).unwrap();
@@ -489,6 +489,10 @@ fn a_weight_is_set_again_after_others_have_marked_the_cgroup_idle() {
         refused.contains("an idle cgroup has no weight"),
         "{refused}"
     );
+    rig.put("/d", r#"{"class": "normal"}"#);
+    assert_eq!(text("d/cpu.idle"), weight("0"));
+    rig.stop();
+    assert_eq!(text("d/cpu.idle"), weight("1"));
 }
 
 #[test]
@@ -515,21 +519,10 @@ fn a_controller_that_others_switch_off_is_told_and_a_cgroup_that_goes_is_not() {
                 others_remove("d");
                 assert!(rig.enforcer().audit("/d").unwrap_err().is_gone());
             }
-            // What has gone with it need not be put back.
+            // The enforcer need not put back what has gone with it.
             false => rig.stop(),
         }
     }
-}
-
-#[test]
-fn an_idle_cgroup_is_idle_again_after_it_was_of_the_normal_class() {
-    let mut rig = Rig::new();
-    others_write("cgroup.subtree_control", "+cpu");
-    others_write("d/cpu.idle", "1");
-    rig.put("/d", r#"{"class": "normal"}"#);
-    assert_eq!(text("d/cpu.idle"), weight("0"));
-    rig.stop();
-    assert_eq!(text("d/cpu.idle"), weight("1"));
 }
 
 #[test]
