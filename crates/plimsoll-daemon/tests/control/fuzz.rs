@@ -49,10 +49,6 @@ fn line(request: &Request) -> Vec<u8> {
     line
 }
 
-fn lines_in(bytes: &[u8]) -> usize {
-    bytes.iter().filter(|byte| **byte == b'\n').count()
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
@@ -64,7 +60,8 @@ proptest! {
         bytes.extend(line(&Request::Reload));
         let rig = Rig::new(Echo::default());
         let mut answers = converse(&rig, &bytes);
-        prop_assert_eq!(answers.len(), lines_in(&bytes));
+        let lines = bytes.iter().filter(|byte| **byte == b'\n').count();
+        prop_assert_eq!(answers.len(), lines);
         prop_assert_eq!(answers.pop(), Some(Answer::Text("Reload".into())));
         for answer in &answers {
             let is_refused =
