@@ -183,8 +183,9 @@ impl SchedExtEnforcer {
     }
 
     /// Makes all changes of groups in the scheduler again: the thread that has loaded it has made all
-    /// but those of the last moment. After a failure the next look tries again.
-    fn follow_groups(&mut self) -> Result<(), Error> {
+    /// but those of the last moment, and an earlier owner may have left others. After a failure the
+    /// next look tries again.
+    pub(super) fn follow_groups(&mut self) -> Result<(), Error> {
         let Some(running) = &self.link.objects else {
             return Ok(());
         };

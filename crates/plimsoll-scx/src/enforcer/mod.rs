@@ -32,7 +32,7 @@ use crate::objects::Objects;
 use crate::params::cgroup_id;
 use crate::sample::{MachineUse, task_rates};
 use crate::status::Status;
-use handover::{ScheduledGroups, hand_over, remove_others};
+use handover::{ScheduledGroups, hand_over};
 
 /// Interval of looks whether the scheduler runs.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -338,10 +338,8 @@ impl SchedExtEnforcer {
     fn finish_adoption(&mut self, wanted: &BTreeSet<String>) -> UndoReport {
         self.has_adopted = true;
         let mut report = self.stock.finish_adoption(wanted);
-        if let Some(objects) = &self.link.objects {
-            let removed = remove_others(&self.scheduled, objects);
-            report.problems.extend(removed.err().map(|e| e.to_string()));
-        }
+        let removed = self.follow_groups();
+        report.problems.extend(removed.err().map(|e| e.to_string()));
         // No group needs the scheduler.
         if let Some(journal) = self.left.take() {
             report.extend(journal::undo_journal(journal));
