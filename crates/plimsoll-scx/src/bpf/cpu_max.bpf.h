@@ -34,6 +34,7 @@ struct {
 	__type(value, struct plim_bandwidth_params);
 } cpu_max SEC(".maps");
 
+/* Has the timer run, once for all changes until then. */
 static __always_inline void limits_are_due(void)
 {
 	if (!__sync_lock_test_and_set(&limits_due, 1) &&
@@ -162,8 +163,7 @@ static __noinline void limit_follows(struct cgroup_record *record, struct limits
 		group = slot ? group_at(slot) : NULL;
 	}
 	if (!group) {
-		/* There is one for each that the map has room for: that of a limit that has ended.
-		 */
+		/* The map has room for no more limits: one has ended whose slot is not free yet. */
 		__sync_lock_test_and_set(&limits_ended, 1);
 		WRITE_ONCE(record->limit_is_due, 1);
 		pass->again = true;
