@@ -24,9 +24,6 @@ pub mod sharing;
 pub const NSEC_PER_MSEC: u64 = ffi::PLIM_NSEC_PER_MSEC;
 pub const NSEC_PER_SEC: u64 = ffi::PLIM_NSEC_PER_SEC;
 pub const PPM: u64 = ffi::PLIM_PPM;
-pub const PERMILLE: u64 = ffi::PLIM_PERMILLE;
 /// Maximum of a runtime, a quota, a burst, and of their sum: 2^44 ns.
 pub const RUNTIME_MAX_NS: u64 = ffi::PLIM_RUNTIME_MAX_NS;
-/// Maximum of elapsed times and single runs; longer ones are clamped: 2^43 ns.
-pub const ELAPSED_MAX_NS: u64 = ffi::PLIM_ELAPSED_MAX_NS;
 pub const CPUS_MAX: u32 = ffi::PLIM_CPUS_MAX;
