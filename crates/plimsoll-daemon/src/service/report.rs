@@ -50,6 +50,7 @@ impl Service {
             None => self.table.entries().map(|(name, _)| name.clone()).collect(),
         };
         self.usage.read_machine();
+        let at_usec = clock_usec(ClockId::CLOCK_MONOTONIC);
         let groups = self.groups(&names, detail);
         let MachineSample {
             headroom,
@@ -57,7 +58,7 @@ impl Service {
         } = self.enforcement.enforcer().sample_machine();
         State {
             daemon: self.daemon(),
-            machine: self.machine(&groups),
+            machine: self.machine(at_usec, &groups),
             headroom,
             scheduler,
             groups,
@@ -223,11 +224,12 @@ impl Service {
         unmatched.cloned().collect()
     }
 
-    fn machine(&mut self, reported: &[Group]) -> Machine {
+    /// `at_usec`: when the machine's use was read.
+    fn machine(&mut self, at_usec: u64, reported: &[Group]) -> Machine {
         let batch = self.batch_usage(reported);
         self.usage.add_batch(batch);
         Machine {
-            at_usec: clock_usec(ClockId::CLOCK_MONOTONIC),
+            at_usec,
             nr_cpus: self.enforcement.planner.nr_cpus(),
             busy_usec: self.usage.busy_usec(),
             batch_usec: self.usage.batch_usec(),
