@@ -362,7 +362,8 @@ mod tests {
     }
 
     #[test]
-    fn each_row_has_a_stream_of_its_own() {
+    fn each_row_and_batch_has_a_stream_of_its_own() {
         assert_ne!(stream(1, 0, 0), stream(1, 1, 0));
+        assert_ne!(stream(1, 0, 0), stream(1, 0, 1));
     }
 }

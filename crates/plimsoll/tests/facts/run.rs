@@ -96,7 +96,13 @@ fn signals_are_passed_on_once() {
 #[test]
 fn a_signal_that_would_end_a_process_ends_the_command_and_not_run() {
     let host = Host::new();
-    for signal in [
+    let knobs = [
+        "--cap 20%",
+        "--class batch --headroom 30%",
+        "--soft-cap 0%",
+        "--cap 30% --per-task",
+    ];
+    let signals = [
         libc::SIGTERM,
         libc::SIGINT,
         libc::SIGHUP,
@@ -113,15 +119,18 @@ fn a_signal_that_would_end_a_process_ends_the_command_and_not_run() {
         libc::SIGABRT,
         libc::SIGRTMIN(),
         libc::SIGRTMAX(),
-    ] {
-        let running = host.start(sh("echo ready; exec sleep 600"));
+    ];
+    for (signal, knobs) in signals.into_iter().zip(knobs.iter().cycle()) {
+        let command = sh("echo ready; exec sleep 600");
+        let words = command[..1].iter().copied().chain(knobs.split(' '));
+        let running = host.start(words.chain(command[1..].iter().copied()));
         wait_until("it is ready", || running.stdout().contains("ready"));
         // SAFETY: takes integers only.
         assert_eq!(unsafe { libc::kill(running.pid(), signal) }, 0);
         let finished = running.finish();
         assert_eq!(finished.code(), 128 + signal, "{signal}: {finished:?}");
+        host.assert_clean();
     }
-    host.assert_clean();
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 
-use crate::common::{Host, wait_until};
+use crate::common::{Host, is_alive, wait_until};
 use crate::rig::{Daemon, quota_us, rule_of, wait_for_quota};
 
 #[test]
@@ -31,5 +31,6 @@ fn sighup_and_reload_both_read_the_file_again_or_refuse_it_whole() {
     assert_eq!((quota_us(&group), counters().reloads), (50_000, 3));
     // It ends by this as by SIGTERM.
     daemon.send(Signal::SIGINT);
+    wait_until("it has ended", || !is_alive(daemon.pid()));
     daemon.stop();
 }
