@@ -8,6 +8,7 @@ static struct plim_guard any_guard(void)
 	struct plim_guard guard = {
 		.look_at_ns = nondet_u64(),
 		.spent_until_ns = nondet_u64(),
+		.has_woken = nondet_u8(),
 	};
 
 	return guard;
@@ -33,10 +34,10 @@ void prove_each_wake_up_is_paid_for(void)
 {
 	struct plim_guard guard = any_guard(), before = guard;
 	plim_u64 now_ns = any_u64(0, LIFETIME_NS);
-	int wakes;
+	int wakes, pushes;
 
 	ASSUME(before.spent_until_ns <= now_ns);
-	plim_guard_look(&guard, nondet_u8(), now_ns, &wakes);
+	plim_guard_look(&guard, nondet_u8(), now_ns, &wakes, &pushes);
 	PROVE(guard.spent_until_ns <= now_ns, "none is paid for in advance");
 	if (wakes) {
 		PROVE(guard.spent_until_ns >= before.spent_until_ns + PLIM_GUARD_WAKE_PERIOD_NS,
@@ -55,17 +56,31 @@ void prove_an_inversion_is_looked_at_until_it_ends(void)
 {
 	struct plim_guard guard = any_guard(), before = guard;
 	plim_u64 now_ns = any_u64(PLIM_GUARD_WAKE_PERIOD_NS, LIFETIME_NS);
-	int is_inverted = nondet_u8(), wakes;
+	int is_inverted = nondet_u8(), wakes, pushes;
 	plim_u64 again_ns;
 
 	ASSUME(before.spent_until_ns <= now_ns && !before.look_at_ns);
-	again_ns = plim_guard_look(&guard, is_inverted, now_ns, &wakes);
+	again_ns = plim_guard_look(&guard, is_inverted, now_ns, &wakes, &pushes);
 	PROVE(!again_ns == !is_inverted, "as long as it stands");
 	PROVE(again_ns <= PLIM_GUARD_WAKE_PERIOD_NS, "within a period");
 	PROVE(guard.look_at_ns == (is_inverted ? now_ns + again_ns : 0), "noted");
 	PROVE(!wakes || is_inverted, "none in vain");
 	if (is_inverted && now_ns - before.spent_until_ns >= PLIM_GUARD_WAKE_PERIOD_NS)
 		PROVE(wakes, "with credit, at once");
+	PROOF_REACHED();
+}
+
+/* Whatever looks without credit come between. */
+void prove_idle_work_is_pushed_only_at_a_wake_up_after_another(void)
+{
+	struct plim_guard guard = any_guard();
+	plim_u64 now_ns = any_u64(PLIM_GUARD_WAKE_PERIOD_NS, LIFETIME_NS);
+	int had_woken = !!guard.has_woken, is_inverted = nondet_u8(), wakes, pushes;
+
+	ASSUME(guard.spent_until_ns <= now_ns);
+	plim_guard_look(&guard, is_inverted, now_ns, &wakes, &pushes);
+	PROVE(!pushes == !(had_woken && wakes), "and at each of those");
+	PROVE(!guard.has_woken == !(is_inverted && (had_woken || wakes)), "as long as it stands");
 	PROOF_REACHED();
 }
 

@@ -45,9 +45,9 @@ pub struct GuardCounts {
     pub nr_inverted: u64,
     /// Wake-ups that had a CPU pick again.
     pub nr_woken: u64,
-    /// Tasks that waited for normal work and were moved to a CPU that ran batch work.
+    /// Tasks that were moved to a CPU with nothing but batch work.
     #[serde(default)]
-    pub nr_pulled: u64,
+    pub nr_moved: u64,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

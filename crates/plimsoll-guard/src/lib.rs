@@ -3,8 +3,9 @@
 //! The fair class runs idle work before normal work at times, and looks again at the next tick only
 //! (`policy/include/plimsoll/guard.h`). A BPF program notices this and wakes the thread that this
 //! crate has on the CPU, in the class SCHED_FIFO: the thread does nothing, and when it sleeps the
-//! kernel picks again. Where normal work waits for normal work although another CPU has nothing but
-//! idle work, the thread of that CPU moves a task to it. No scheduler is replaced.
+//! kernel picks again. Where that does not help, it moves the idle work to a CPU with nothing else.
+//! Where normal work waits for normal work, the thread of such a CPU moves a task to it. No
+//! scheduler is replaced.
 //!
 //! The guard ends with the process that has attached it, because its threads do. Nothing of it
 //! is pinned.
@@ -39,8 +40,8 @@ pub struct Counts {
     pub nr_inverted: u64,
     /// Wake-ups of threads, to have a CPU pick again.
     pub nr_woken: u64,
-    /// Tasks that were moved to a CPU.
-    pub nr_pulled: u64,
+    /// Tasks that were moved to a CPU with nothing but idle work.
+    pub nr_moved: u64,
 }
 
 /// An attached guard. Dropping it detaches it.
@@ -131,7 +132,7 @@ impl Guard {
         // Reading a map of the program's own does not fail.
         let values = values.unwrap_or_default();
         let begin = Counts {
-            nr_pulled: self.moves.as_ref().map_or(0, |moves| moves.nr_moved()),
+            nr_moved: self.moves.as_ref().map_or(0, |moves| moves.nr_moved()),
             ..Counts::default()
         };
         values.into_iter().fold(begin, add)

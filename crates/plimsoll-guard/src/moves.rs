@@ -1,4 +1,4 @@
-//! Moving a task that waits to another CPU.
+//! Moving a task to another CPU: one that waits, or idle work for which one waits.
 //!
 //! The kernel has no call that moves a task once. So the task's CPUs are set to the one CPU, and
 //! then to all again. Only tasks whose CPUs nobody has chosen are moved (the BPF program knows
@@ -25,7 +25,7 @@ use crate::program::{BEGIN_MOVE, END_MOVE, run};
 const ATTEMPTS_MAX: usize = 100;
 
 /// A task, in the words of `plimsoll_guard_task` of `src/bpf/intf.h`.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Task([u64; 6]);
 
 impl Task {
@@ -51,6 +51,11 @@ impl Task {
         self.0[2]
     }
 
+    /// The CPU to which the task is moved, or was.
+    fn cpu(&self) -> u32 {
+        u32::try_from(self.0[4]).unwrap_or(u32::MAX)
+    }
+
     /// Parent of a task that is to be freed if the task is bound and the parent is not. 0: the task
     /// is to be moved.
     fn parent_tid(&self) -> u64 {
@@ -58,7 +63,7 @@ impl Task {
     }
 }
 
-/// Moves tasks, and has one record for each CPU.
+/// Moves tasks, and has one record for each thread.
 pub(crate) struct Moves {
     /// The BPF program, which begins moves.
     object: Arc<Object>,
@@ -85,11 +90,10 @@ impl Moves {
         self.nr_moved.load(Ordering::Relaxed)
     }
 
-    /// Moves a task to a CPU, or frees a child that was started meanwhile. Afterwards the kernel
-    /// moves the task on as it likes.
-    pub fn serve(&self, cpu: u32, task: &Task) {
-        let is_open = self.is_open.read().unwrap_or_else(PoisonError::into_inner);
-        let (Some(tid), Ok(there)) = (tid_of(task.tid()), only(cpu)) else {
+    /// Moves a task, or frees a child that was started meanwhile. Afterwards the kernel moves the
+    /// task on as it likes. `thread` is the CPU of the calling thread.
+    pub fn serve(&self, thread: u32, task: &Task) {
+        let (Some(tid), Ok(there)) = (tid_of(task.tid()), only(task.cpu())) else {
             return;
         };
         if let Some(parent) = tid_of(task.parent_tid()) {
@@ -98,27 +102,31 @@ impl Moves {
                 // A task that has ended needs no CPU.
                 free(tid);
             }
-        } else if *is_open {
-            self.move_to(cpu, there, tid, task);
+            return;
+        }
+        let is_open = self.is_open.read().unwrap_or_else(PoisonError::into_inner);
+        if *is_open {
+            self.move_to(there, tid, task, thread);
         }
     }
 
-    fn move_to(&self, cpu: u32, there: CpuSet, tid: Pid, task: &Task) {
+    fn move_to(&self, there: CpuSet, tid: Pid, task: &Task, thread: u32) {
         // Without a record nothing is moved.
-        if self.note(cpu, task).is_err() {
+        if self.note(thread, Some(task)).is_err() {
             return;
         }
-        let begun = run(&self.object, BEGIN_MOVE, &mut task.bytes());
-        // The kernel refuses if the task has ended, or its cgroups do not let it run there.
-        if begun.is_ok() && sched_setaffinity(tid, &there).is_ok() {
-            self.nr_moved.fetch_add(1, Ordering::Relaxed);
+        if run(&self.object, BEGIN_MOVE, &mut task.bytes()).is_ok() {
+            // The kernel refuses if the task has ended, or its cgroups do not let it run there.
+            let moved = sched_setaffinity(tid, &there).is_ok();
+            self.nr_moved.fetch_add(moved.into(), Ordering::Relaxed);
+            // Also where it is refused: of two moves at once that may leave the CPU of the other.
             if !self.free_moved(task) {
                 // The record stays, for the next owner.
                 return;
             }
         }
         // If the record cannot be cleared, the next owner finds the task free already.
-        let _ = self.note(cpu, &Task::default());
+        let _ = self.note(thread, None);
     }
 
     /// Frees a task that was moved, unless somebody else has chosen its CPUs. Returns false if the
@@ -147,24 +155,27 @@ impl Moves {
         }
     }
 
-    fn note(&self, cpu: u32, task: &Task) -> io::Result<()> {
+    fn note(&self, thread: u32, task: Option<&Task>) -> io::Result<()> {
         if let Some(file) = self.file.get() {
-            return note(file, cpu, task);
+            return note(file, thread, task);
         }
         let mut options = OpenOptions::new();
-        // A file that is there belongs to a thread that has not ended yet, or to that of another
-        // CPU.
+        // A file that is there belongs to a thread that has not ended yet, or to another one.
         let options = options.write(true).create(true).truncate(false).mode(0o600);
         let file = options.open(&self.path)?;
-        note(self.file.get_or_init(|| file), cpu, task)
+        note(self.file.get_or_init(|| file), thread, task)
     }
 }
 
-fn note(file: &File, cpu: u32, task: &Task) -> io::Result<()> {
-    let words = [task.tid(), task.started_ns()]
-        .map(u64::to_ne_bytes)
-        .concat();
-    file.write_all_at(&words, u64::from(cpu) * words.len() as u64)
+/// Notes what a thread moves; `None`: nothing.
+fn note(file: &File, thread: u32, task: Option<&Task>) -> io::Result<()> {
+    // The upper half of the first word is the CPU, from 1.
+    let target = |task: &Task| (u64::from(task.cpu()) + 1) << 32;
+    let words = task.map_or([0; 2], |task| {
+        [task.tid() | target(task), task.started_ns()]
+    });
+    let bytes = words.map(u64::to_ne_bytes);
+    file.write_all_at(bytes.as_flattened(), u64::from(thread) * 16)
 }
 
 /// Frees the tasks that an owner has left bound to one CPU because it was killed while it moved
@@ -182,8 +193,10 @@ pub fn free_left_tasks(path: &Path) -> io::Result<Vec<i32>> {
     let words: Vec<_> = words.iter().map(|word| u64::from_ne_bytes(*word)).collect();
     let (records, _) = words.as_chunks::<2>();
     let mut freed = Vec::new();
-    for (&[tid, started_ns], cpu) in records.iter().zip(0..) {
-        if let Some(tid) = left_task(tid, started_ns, cpu) {
+    for (&[tid, started_ns], thread) in records.iter().zip(0..) {
+        // An earlier version moved tasks to the CPU of the thread only, and did not say so.
+        let cpu = u32::try_from(tid >> 32).unwrap_or(0).checked_sub(1);
+        if let Some(tid) = left_task(tid & 0xffff_ffff, started_ns, cpu.unwrap_or(thread)) {
             if !free(tid) {
                 return Err(io::Error::other(format!("task {tid} cannot be freed")));
             }
@@ -286,14 +299,14 @@ mod tests {
         let before = left.cpus();
         let bound = [&left, &other].map(Sleeper::bind);
         let file = File::create(&path).expect("it is created");
-        let record = |cpu, sleeper: &Sleeper, started_ns| {
-            let task = Task([sleeper.0.id().into(), 0, started_ns, 0, 0, 0]);
-            note(&file, cpu, &task).expect("it is written");
+        let record = |thread, sleeper: &Sleeper, started_ns, cpu: u32| {
+            let task = Task([sleeper.0.id().into(), 0, started_ns, 0, cpu.into(), 0]);
+            note(&file, thread, Some(&task)).expect("it is written");
         };
-        record(a_cpu(), &left, left.started_ns());
+        record(2, &left, left.started_ns(), a_cpu());
         // A move to another CPU, and an earlier task of this id.
-        record(a_cpu() + 1, &other, other.started_ns());
-        record(a_cpu() + 2, &other, 0);
+        record(0, &other, other.started_ns(), a_cpu() + 1);
+        record(1, &other, 0, a_cpu());
         let freed = free_left_tasks(&path).expect("it is read");
         assert_eq!(freed, [left.tid().as_raw()]);
         assert_eq!(left.cpus(), before);
@@ -307,8 +320,9 @@ mod tests {
         let path = folder.path().join("moves");
         let sleeper = Sleeper::new();
         let file = File::create(&path).expect("it is created");
-        let task = Task([sleeper.0.id().into(), 0, sleeper.started_ns(), 0, 0, 0]);
-        note(&file, a_cpu(), &task).expect("it is written");
+        let cpu = a_cpu().into();
+        let task = Task([sleeper.0.id().into(), 0, sleeper.started_ns(), 0, cpu, 0]);
+        note(&file, 0, Some(&task)).expect("it is written");
         let is_alone = sleeper.cpus() == only(a_cpu()).expect("it is small");
         let freed = free_left_tasks(&path).expect("it is read");
         assert_eq!(freed.len(), usize::from(is_alone));

@@ -1,5 +1,5 @@
 //! The threads that the BPF program wakes: one for each CPU. Most wake-ups are only to have the
-//! kernel pick again; some are to move a task to the CPU of the thread.
+//! kernel pick again; some are to move a task.
 
 use std::collections::BTreeMap;
 use std::io;

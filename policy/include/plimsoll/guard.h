@@ -12,13 +12,18 @@
  * work. The fair class pulls when a CPU becomes idle, which a CPU with idle work never
  * does, and else balances busy CPUs after tens of milliseconds. So the guard pulls.
  *
+ * Idle work that is owed more than it asks for at a time precedes normal work at each look,
+ * until it has had that. A CPU with nothing but idle work can give it that, too. So where a
+ * look follows a wake-up, what runs is pushed there.
+ *
  * Source: SCHED_IDLE and cpu.idle in kernel/sched/fair.c, whose pick_eevdf() tests
  * eligibility before weight, and sched_balance_newidle() of which an idle CPU pulls.
  *
  * Promise: of an inversion that stands for longer than PLIM_GUARD_DELAY_NS the CPU
- * looks again; in any time T the thread of a CPU is woken, to look or to pull, at most
+ * looks again; in any time T the thread of a CPU is woken, to look or to move, at most
  * T / PLIM_GUARD_WAKE_PERIOD_NS + PLIM_GUARD_WAKES_AT_ONCE times, and the CPU loses at most
- * T / PLIM_GUARD_PULL_NS + 1 tasks to others.
+ * T / PLIM_GUARD_PULL_NS + 1 normal tasks to others. Idle work is pushed only at a wake-up that
+ * follows another one.
  *
  * Proofs: policy/proofs/guard.c
  */
@@ -50,6 +55,7 @@
 struct plim_guard {
 	plim_u64 look_at_ns; /* when the next look is due; 0: none is */
 	plim_u64 spent_until_ns; /* wake-ups are paid for up to this time */
+	plim_u64 has_woken; /* at a look since the inversion began */
 };
 
 /* One normal task that waits on a CPU, behind whatever work. Initialised to zero. */
@@ -94,19 +100,23 @@ static __always_inline int plim_guard_pay(struct plim_guard *guard, plim_u64 now
 }
 
 /*
- * Looks at a CPU: @is_inverted now. @wakes: whether its thread is woken. Returns the time
- * until the next look, as long as the inversion stands; 0: there is none. The caller has
- * cleared look_at_ns before it looked, so that what begins meanwhile is looked at.
+ * Looks at a CPU: @is_inverted now. @wakes: whether its thread is woken. @pushes: whether that also
+ * moves the task that runs to a CPU with nothing but idle work, if there is one that can pay, too
+ * (plim_guard_pay()). Returns the time until the next look, as long as the inversion stands; 0:
+ * there is none. The caller has cleared look_at_ns before it looked, so that what begins meanwhile
+ * is looked at.
  */
 static __always_inline plim_u64 plim_guard_look(struct plim_guard *guard, int is_inverted,
-						plim_u64 now_ns, int *wakes)
+						plim_u64 now_ns, int *wakes, int *pushes)
 {
 	plim_u64 again_ns;
 
-	*wakes = 0;
+	*wakes = is_inverted && plim_guard_pay(guard, now_ns);
+	*pushes = *wakes && guard->has_woken;
+	if (*wakes || !is_inverted)
+		guard->has_woken = (plim_u64)*wakes;
 	if (!is_inverted)
 		return 0;
-	*wakes = plim_guard_pay(guard, now_ns);
 	again_ns = *wakes ? PLIM_GUARD_AGAIN_NS : PLIM_GUARD_WAKE_PERIOD_NS;
 	guard->look_at_ns = plim_add_saturating(now_ns, again_ns);
 	return again_ns;

@@ -105,7 +105,7 @@ fn daemon(second: u64, is_bad: bool) -> Daemon {
                 nr_begun: second * 20,
                 nr_inverted: second * 10,
                 nr_woken: second * 10,
-                nr_pulled: second,
+                nr_moved: second,
             },
             problem: is_bad.then(|| "the kernel does not take it".to_owned()),
         }),

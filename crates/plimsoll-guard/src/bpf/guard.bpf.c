@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * The guard: notices that the fair class runs idle work before normal work, and wakes a
- * thread of user space on that CPU, which makes the kernel pick again; or that normal work
- * waits for normal work while another CPU runs idle work, and wakes the thread there to
- * move the task that waits. It changes nothing itself. The decisions are in
+ * thread of user space on that CPU, which makes the kernel pick again, and if that was in
+ * vain, moves the idle work to a CPU that has nothing else; or that normal work waits for
+ * normal work while another CPU runs idle work, and wakes the thread there to move the task
+ * that waits. It changes nothing itself. The decisions are in
  * plimsoll/guard.h.
  *
  * The run queue of a CPU is reached through the tasks on it: not every kernel tells the
@@ -25,18 +26,24 @@
 #define PRIO_OF_FAIR 100
 /* include/linux/sched.h */
 #define PF_KTHREAD 0x00200000
+#define PF_IO_WORKER 0x00000010
 #define TASK_RUNNING 0
 /* CPUs of the largest machine on which tasks are moved, in words of a mask. */
 #define MASK_WORDS_MAX 16
 /* Cgroups around a task that are looked at, from the innermost; as the scheduler has it. */
 #define LEVELS_MAX 16
-/* CPUs that are looked at for a task that waits. */
+/* CPUs that are looked at for a task that is to be moved. */
 #define NEIGHBOURS_MAX 64
 /*
  * For so long after a move children of the task are looked at. A child that is bound by the
  * move was begun during it, for some microseconds, and comes to run soon.
  */
 #define MOVED_FOR_NS (1000 * PLIM_NSEC_PER_MSEC)
+/*
+ * For so long the move may not have ended: the thread that makes it looks, afterwards. Later it is
+ * the thread of their CPU, which keeps parent and child from running meanwhile.
+ */
+#define MOVING_NS (10 * PLIM_NSEC_PER_MSEC)
 
 /* CPUs that there may ever be. Set by user space before the program is loaded. */
 const volatile u32 nr_cpus = 1;
@@ -114,6 +121,9 @@ struct {
 struct moved {
 	u64 at_ns;
 	u32 cpu;
+	/* Another one, of an earlier move: a child may have been begun then, and take until now. */
+	u32 cpu_before;
+	u32 mover; /* the CPU whose thread has moved it */
 };
 
 /* By their ids; those that were moved last. */
@@ -253,6 +263,11 @@ static __always_inline bool wake(u32 cpu, struct plimsoll_guard_task *task)
 	return ring && !bpf_ringbuf_output(ring, task, sizeof(*task), BPF_RB_FORCE_WAKEUP);
 }
 
+static __always_inline bool has_thread(u32 cpu)
+{
+	return bpf_map_lookup_elem(&rings, &cpu);
+}
+
 /* Whether a task can run on this run queue, and does not. */
 static __always_inline bool waits_on(struct rq *rq, struct task_struct *p)
 {
@@ -312,34 +327,6 @@ static __always_inline struct task_struct *waiter_of(struct watched *w)
 	return waits_on((struct rq *)w->rq, p) && !is_idle_work(p, false) ? p : NULL;
 }
 
-static int look(void *map, u32 *cpu, struct watched *w)
-{
-	struct plimsoll_guard_counts *here = counts_here();
-	struct plimsoll_guard_task none = {};
-	struct rq *rq = (struct rq *)w->rq;
-	struct task_struct *curr, *waiter;
-	bool stands = false;
-	u64 again_ns;
-	int wakes;
-
-	/* A barrier, too: whoever notices an inversion from here on starts the timer again. */
-	__sync_lock_test_and_set(&w->guard.look_at_ns, 0);
-	curr = BPF_CORE_READ(rq, curr);
-	if (is_of_fair_class(curr, false) && is_idle_work(curr, false)) {
-		/* Idle work that sleeps, and is counted as idle, can hide one from the counts. */
-		waiter = waiter_of(w);
-		stands = (waiter && is_below(curr, waiter)) || is_inverted(curr, false);
-	}
-	again_ns = plim_guard_look(&w->guard, stands, bpf_ktime_get_ns(), &wakes);
-	if (here) {
-		here->nr_inverted += stands;
-		here->nr_woken += wakes && wake(*cpu, &none);
-	}
-	if (again_ns)
-		bpf_timer_start(&w->timer, again_ns, 0);
-	return 0;
-}
-
 #define ALL_CPUS (~0U)
 
 /* Whether a mask has exactly one of the CPUs that there may be, or ALL_CPUS. */
@@ -370,7 +357,8 @@ static __always_inline bool is_free(struct task_struct *p)
 {
 	struct cpumask *asked;
 
-	if (BPF_CORE_READ(p, flags) & PF_KTHREAD)
+	/* The CPUs of a worker of io_uring are not among those that its user has asked for. */
+	if (BPF_CORE_READ(p, flags) & (PF_KTHREAD | PF_IO_WORKER))
 		return false;
 	/* It would be waited for until it runs. */
 	if (bpf_core_field_exists(p->migration_disabled) && BPF_CORE_READ(p, migration_disabled))
@@ -418,10 +406,59 @@ static __always_inline struct watched *room_beside(struct watched *w, struct tas
 	return NULL;
 }
 
+/* Wakes the thread of a CPU to move a task. */
+static __always_inline bool wake_to_move(u32 cpu, struct task_struct *p, const struct watched *to)
+{
+	struct plimsoll_guard_task task = {
+		.tid = BPF_CORE_READ(p, pid),
+		.tgid = BPF_CORE_READ(p, tgid),
+		.started_ns = BPF_CORE_READ(p, start_boottime),
+		.address = (u64)p,
+		.cpu = to->cpu,
+	};
+
+	return wake(cpu, &task);
+}
+
+static int look(void *map, u32 *cpu, struct watched *w)
+{
+	struct plimsoll_guard_counts *here = counts_here();
+	struct plimsoll_guard_task none = {};
+	struct rq *rq = (struct rq *)w->rq;
+	struct task_struct *curr, *waiter;
+	u64 now = bpf_ktime_get_ns(), again_ns;
+	struct watched *room = NULL;
+	bool stands = false;
+	int wakes, pushes;
+
+	/* A barrier, too: whoever notices an inversion from here on starts the timer again. */
+	__sync_lock_test_and_set(&w->guard.look_at_ns, 0);
+	curr = BPF_CORE_READ(rq, curr);
+	if (is_of_fair_class(curr, false) && is_idle_work(curr, false)) {
+		/* Idle work that sleeps, and is counted as idle, can hide one from the counts. */
+		waiter = waiter_of(w);
+		stands = (waiter && is_below(curr, waiter)) || is_inverted(curr, false);
+	}
+	again_ns = plim_guard_look(&w->guard, stands, now, &wakes, &pushes);
+	if (pushes && is_free(curr))
+		room = room_beside(w, curr);
+	/* That CPU pays for what it gets, as for a pull; its thread may have to free a child. */
+	if (room && (!has_thread(room->cpu) || !plim_guard_pay(&room->guard, now)))
+		room = NULL;
+	if (wakes)
+		wakes = room ? wake_to_move(*cpu, curr, room) : wake(*cpu, &none);
+	if (here) {
+		here->nr_inverted += stands;
+		here->nr_woken += wakes;
+	}
+	if (again_ns)
+		bpf_timer_start(&w->timer, again_ns, 0);
+	return 0;
+}
+
 static int look_at_wait(void *map, u32 *cpu, struct wait_timer *timer)
 {
 	struct watched *w = bpf_map_lookup_elem(&watched, cpu), *room = NULL;
-	struct plimsoll_guard_task task = {};
 	struct task_struct *p;
 	u64 again_ns;
 	int pulls;
@@ -436,14 +473,8 @@ static int look_at_wait(void *map, u32 *cpu, struct wait_timer *timer)
 		room = room_beside(w, p);
 	again_ns = plim_guard_wait_look(&w->wait, !!p, room ? &room->guard : NULL,
 					bpf_ktime_get_ns(), &pulls);
-	if (pulls && room) {
-		task.tid = BPF_CORE_READ(p, pid);
-		task.tgid = BPF_CORE_READ(p, tgid);
-		task.started_ns = BPF_CORE_READ(p, start_boottime);
-		task.address = (u64)p;
-		task.cpu = room->cpu;
-		wake(room->cpu, &task);
-	}
+	if (pulls && room)
+		wake_to_move(room->cpu, p, room);
 	if (again_ns)
 		bpf_timer_start(&timer->timer, again_ns, 0);
 	return 0;
@@ -483,10 +514,15 @@ int plimsoll_guard_begin_move(struct plimsoll_guard_task *task)
 	struct task_struct *p = (struct task_struct *)task->address;
 	struct moved now = { .at_ns = bpf_ktime_get_ns(), .cpu = task->cpu };
 	u32 tid = task->tid;
+	struct moved *last = bpf_map_lookup_elem(&moved, &tid);
 
 	if (BPF_CORE_READ(p, pid) != tid || BPF_CORE_READ(p, start_boottime) != task->started_ns ||
 	    !is_free(p))
 		return -1;
+	now.mover = bpf_get_smp_processor_id();
+	now.cpu_before = now.cpu;
+	if (last)
+		now.cpu_before = last->cpu != now.cpu ? last->cpu : last->cpu_before;
 	return bpf_map_update_elem(&moved, &tid, &now, BPF_ANY);
 }
 
@@ -586,6 +622,7 @@ int BPF_PROG(plimsoll_guard_new, struct task_struct *p)
 	struct plimsoll_guard_task task = {};
 	u32 cpu, parent_tid = parent->pid;
 	struct moved *last;
+	u64 since_ns;
 
 	task_wakes(p);
 	if (p->nr_cpus_allowed > 1 || !p->se.cfs_rq)
@@ -593,13 +630,16 @@ int BPF_PROG(plimsoll_guard_new, struct task_struct *p)
 	/* It has been bound if it was started while its parent was moved. */
 	cpu = p->se.cfs_rq->rq->cpu;
 	last = bpf_map_lookup_elem(&moved, &parent_tid);
-	if (!last || last->cpu != cpu ||
-	    plim_sub_floor(bpf_ktime_get_ns(), last->at_ns) > MOVED_FOR_NS)
+	if (!last || (last->cpu != cpu && last->cpu_before != cpu))
+		return 0;
+	since_ns = plim_sub_floor(bpf_ktime_get_ns(), last->at_ns);
+	if (since_ns > MOVED_FOR_NS)
 		return 0;
 	task.tid = p->pid;
 	task.started_ns = p->start_boottime;
+	task.cpu = cpu;
 	task.parent_tid = parent_tid;
-	wake(cpu, &task);
+	wake(since_ns < MOVING_NS ? last->mover : cpu, &task);
 	return 0;
 }
 

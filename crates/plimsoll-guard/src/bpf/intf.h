@@ -25,7 +25,7 @@ struct plimsoll_guard_task {
 	plim_u64 tgid;
 	plim_u64 started_ns; /* on CLOCK_BOOTTIME */
 	plim_u64 address; /* of the kernel's task; it may have ended */
-	plim_u64 cpu; /* the CPU of the thread */
+	plim_u64 cpu; /* to which the task is moved, or was */
 	/* The task is to be freed if it is bound and this one is not. 0: it is to be moved. */
 	plim_u64 parent_tid;
 };

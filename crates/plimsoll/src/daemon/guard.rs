@@ -26,7 +26,7 @@ impl Guard for InKernel {
             nr_begun: counts.nr_begun,
             nr_inverted: counts.nr_inverted,
             nr_woken: counts.nr_woken,
-            nr_pulled: counts.nr_pulled,
+            nr_moved: counts.nr_moved,
         }
     }
 }

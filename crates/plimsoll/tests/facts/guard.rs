@@ -115,13 +115,15 @@ fn the_guard_is_attached_while_a_batch_group_is_there() {
 mod vm_only {
     use std::process::Command;
 
+    use nix::errno::Errno;
     use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
     use nix::sys::signal::{Signal, kill};
     use nix::unistd::Pid;
 
     use super::{BATCH, state, threads};
     use crate::common::{
-        Host, Running, bind, is_stopped, on_cpus, on_one_cpu, task_ns, wait_until, wait_until_busy,
+        Host, Running, bind, is_stopped, on_cpus, on_one_cpu, task_ns, threads_of, wait_until,
+        wait_until_busy,
     };
 
     fn wait_until_attached(host: &Host) {
@@ -165,6 +167,11 @@ mod vm_only {
     #[test]
     fn a_task_that_waits_for_normal_work_is_moved_and_stays_free() {
         let (host, work) = beside_burners();
+        let knobs = ["run", "--name", "forks"]
+            .into_iter()
+            .chain(BATCH.split(' '));
+        let forks = host.start(knobs.chain(["--", "sh", "-c", "while :; do /bin/true; done"]));
+        wait_until("it runs", || host.batch("forks").all_processes().is_ok());
         let spinners = [spinner(&host), spinner(&host), spinner(&host)];
         let [bound, free @ ..] = &spinners;
         let everywhere = cpus_of(bound);
@@ -176,9 +183,19 @@ mod vm_only {
                 choose(spinner, &first);
                 choose(spinner, &everywhere);
             }
-            state(&host).is_some_and(|state| state.counts.nr_pulled > 0)
+            state(&host).is_some_and(|state| state.counts.nr_moved > 0)
+        });
+        // Batch work is moved, too, and bound for that moment only.
+        wait_until("batch work is free", || {
+            let groups = ["work", "forks"].map(|name| host.batch(name).all_processes());
+            let processes = groups.into_iter().flat_map(|all| all.expect("it is there"));
+            let cpus_of = |tid| sched_getaffinity(Pid::from_raw(tid));
+            // A child may end meanwhile.
+            let mut cpus = processes.flat_map(threads_of).map(cpus_of);
+            cpus.all(|cpus| cpus == Ok(everywhere) || cpus == Err(Errno::ESRCH))
         });
         work.stop();
+        forks.stop();
         wait_until("it is detached", || threads(&host).is_empty());
         for spinner in free {
             assert_eq!(cpus_of(spinner), everywhere);
