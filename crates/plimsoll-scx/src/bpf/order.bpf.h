@@ -243,7 +243,7 @@ order_join(struct task_ctx *t, const struct task_struct *p, u32 llc, u64 now)
 		t->order.request_ns = PLIM_ORDER_REQUEST_MAX_NS;
 	else if (p->se.custom_slice)
 		t->order.request_ns = plim_min(p->se.slice, REQUEST_GIVEN_MAX_NS);
-	/* It has joined already, as plimsoll_select_cpu() has it do. */
+	/* It has joined, and is queued anew before it has run. */
 	if (!t->slept_ns && !t->has_run)
 		return;
 	effective = effective_weight(t, p);

@@ -60,17 +60,17 @@ preempts(const struct plimsoll_cpu *c, u32 tier, u64 deadline, u64 request_ns, u
 }
 
 /*
- * The CPU whose task a waking normal task preempts: one of a lower tier, else the one
- * of a few with the latest deadline. Else @cpu. Reads what runs on other CPUs, which
- * may have changed when the task gets there; ops.enqueue() looks again.
+ * The CPU whose task a waking normal task with this request may preempt: one of a lower tier,
+ * else the one of a few in its LLC with the latest deadline. Else @cpu. Reads what runs on other
+ * CPUs, which may have changed when the task gets there. ops.enqueue() knows the deadline of the
+ * task, and decides.
  */
-__noinline s32 cpu_to_preempt(struct task_struct *p __arg_trusted, s32 cpu, u64 deadline,
-			      u64 request_ns, u64 now)
+__noinline s32 cpu_to_preempt(struct task_struct *p __arg_trusted, s32 cpu, u64 request_ns, u64 now)
 {
 	s32 other, best = cpu_of_lower_tier(p, cpu, PLIMSOLL_TIER_NORMAL);
 	const struct cpumask *allowed;
 	struct plimsoll_cpu *c;
-	u64 latest = 0;
+	u64 deadline, latest = 0;
 	u32 i;
 
 	if (best >= 0)
@@ -81,13 +81,14 @@ __noinline s32 cpu_to_preempt(struct task_struct *p __arg_trusted, s32 cpu, u64 
 			break;
 		other = ((u32)cpu + i) % nr_cpu_ids;
 		c = cpu_at(other);
-		if (!c || !preempts(c, PLIMSOLL_TIER_NORMAL, deadline, request_ns, now) ||
-		    !bpf_cpumask_test_cpu(other, allowed))
+		if (!c || llc_of(other) != llc_of(cpu) || !bpf_cpumask_test_cpu(other, allowed))
 			continue;
-		if (best >= 0 && plim_order_before(READ_ONCE(c->deadline), latest))
+		deadline = READ_ONCE(c->deadline);
+		if (!preempts(c, PLIMSOLL_TIER_NORMAL, deadline - 1, request_ns, now) ||
+		    (best >= 0 && plim_order_before(deadline, latest)))
 			continue;
 		best = other;
-		latest = READ_ONCE(c->deadline);
+		latest = deadline;
 	}
 	return best >= 0 ? best : cpu;
 }
@@ -146,50 +147,36 @@ static __always_inline bool precedes_normal(const struct plimsoll_cpu *c, s32 cp
 	       tier_waits(llc_of(cpu), cpu, PLIMSOLL_TIER_NORMAL);
 }
 
+/* Only chooses; whether the task goes straight to an idle CPU is for ops.enqueue(). */
 s32 BPF_STRUCT_OPS(plimsoll_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
 	struct task_ctx *t = task_of(p);
-	struct plimsoll_cpu *c = cpu_at(prev_cpu);
 	u64 now = bpf_ktime_get_ns();
 	struct plimsoll_group *group, *chain;
-	bool is_idle = false, is_known;
-	u32 tier;
-	s32 cpu;
+	struct plimsoll_cpu *c;
+	bool is_idle = false;
+	s32 cpu = prev_cpu;
 
 	group = t ? group_at(t->slot) : NULL;
 	chain = t ? group_at(t->chain) : NULL;
-	if (!group || !chain || !c)
+	if (!group || !chain)
 		return prev_cpu;
-	waker_lets_go(t);
-	is_known = t->groups_seen == READ_ONCE(groups_changed);
 	if (is_plain(chain)) {
 		cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &is_idle);
 	} else {
 		cpu = place_on_idle(p, prev_cpu, now);
-		is_idle = cpu >= 0 && admits_at_once(t->chain, cpu);
-		if (cpu < 0)
-			cpu = prev_cpu;
+		is_idle = cpu >= 0;
 	}
-	if (!is_known || is_bound(p))
-		return cpu;
-	t->in_own_queue = 0;
-	cgroup_follow(p, t, now);
-	tier = tier_of(group, t, p) & PLIMSOLL_TIER_MASK;
-	task_joins_queue(p, t, c, cpu, tier, now);
-	c = cpu_at(cpu);
-	/*
-	 * If other work takes that CPU first, the task comes to ops.enqueue() after all. Without
-	 * SCX_ENQ_IMMED it is queued, and that CPU is the first to look, unless it follows its
-	 * waker: ops.cpu_release takes it back only where a task of this class runs.
-	 */
-	if (is_idle && c && (SCX_ENQ_IMMED || c->tier < PLIMSOLL_TIERS))
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, SLICE_QUEUED_NS, SCX_ENQ_IMMED);
+	t->claimed = is_idle ? cpu + 1 : 0;
 	if (is_idle)
 		return cpu;
-	if (tier == PLIMSOLL_TIER_NORMAL && p->policy != POLICY_BATCH && c &&
-	    c->state != PLIMSOLL_CPU_IDLE)
-		return cpu_to_preempt(p, cpu, t->order.deadline, t->order.request_ns, now);
-	return cpu;
+	if (cpu < 0)
+		cpu = prev_cpu;
+	c = cpu_at(cpu);
+	if (!c || c->state == PLIMSOLL_CPU_IDLE || p->policy == POLICY_BATCH ||
+	    tier_of(group, t, p) != PLIMSOLL_TIER_NORMAL)
+		return cpu;
+	return cpu_to_preempt(p, cpu, t->order.request_ns, now);
 }
 
 /*
@@ -295,6 +282,7 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 	s32 cpu = scx_bpf_task_cpu(p);
 	struct plimsoll_cpu *c = cpu_at(cpu);
 	u32 tier, llc = llc_of(cpu);
+	bool is_claimed, goes_at_once;
 
 	/*
 	 * Kernel threads bound to one CPU, tasks whose context could not be allocated, and
@@ -309,7 +297,8 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, PLIM_BATCH_SLICE_DEFAULT_NS, enq_flags);
 		return;
 	}
-	/* One that is bound was not shown to plimsoll_select_cpu(). */
+	is_claimed = t->claimed == (u32)cpu + 1;
+	t->claimed = 0;
 	if (enq_flags & SCX_ENQ_WAKEUP)
 		waker_lets_go(t);
 	/* Admitted and taken back before it ran: see has_local(). */
@@ -344,7 +333,18 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 	if (!is_plain(chain) && READ_ONCE(nr_limited) > 0 && !is_under_no_limit(p, t) &&
 	    park_if_limited(p, t, group, cpu, enq_flags, now))
 		return;
-	if (tier == PLIMSOLL_TIER_NORMAL && (is_plain(chain) || admits_at_once(t->chain, cpu))) {
+	goes_at_once = (is_claimed || tier == PLIMSOLL_TIER_NORMAL) &&
+		       (is_plain(chain) || admits_at_once(t->chain, cpu));
+	/*
+	 * If other work takes that CPU first, the task comes here again. Without SCX_ENQ_IMMED it
+	 * is queued, and that CPU is the first to look, unless it follows its waker:
+	 * ops.cpu_release takes it back only where a task of this class runs.
+	 */
+	if (goes_at_once && is_claimed && (SCX_ENQ_IMMED || c->tier < PLIMSOLL_TIERS)) {
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, SLICE_QUEUED_NS, enq_flags | SCX_ENQ_IMMED);
+		return;
+	}
+	if (goes_at_once && tier == PLIMSOLL_TIER_NORMAL) {
 		if (p->policy != POLICY_BATCH && enq_flags & SCX_ENQ_WAKEUP &&
 		    preempts(c, tier, shared_deadline(c, t, tier), t->order.request_ns, now)) {
 			c->is_taken = 1;

@@ -253,6 +253,7 @@ struct task_ctx {
 	u8 in_kernel; /* where it was stopped, it may hold locks; see limits.bpf.h */
 	u8 nr_lifted; /* runs against its limits since they last let it run */
 	u8 in_own_queue; /* that of its CPU, on which alone it may run */
+	u32 claimed; /* the idle CPU, from 1, that ops.select_cpu() has claimed for it; 0: none */
 	u32 chain; /* the first slot whose limits hold: of its group, or of cpu.max below */
 	u32 cgroup; /* the record of its cgroup */
 	u32 cgroup_generation; /* of that record */
