@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Direct proofs over several steps, on a scale model.
+ * Proofs of the bounds of usage, on a scale model.
  *
  * Here a millisecond is 2 ns long, and a whole CPU has 8 parts instead of a
- * thousand, so that a solver can follow a sequence of steps through every order
- * and every rounding. The code takes sums, minima and quotients of these units
- * and does not depend on their size. The proofs of single steps, at full scale,
- * are in bandwidth.c and ratecap.c.
+ * thousand, so that a solver can follow any step of a group, and sequences of
+ * runs under a cap, through every order and every rounding. The code takes
+ * sums, minima and quotients of these units and does not depend on their size.
+ * The proofs at full scale are in bandwidth.c and ratecap.c.
  */
 #include "proof.h"
 
@@ -26,7 +26,7 @@ static plim_u64 any_amount(void)
 /*
  * A refill for one boundary, as proved in bandwidth.c; a refill for several
  * gives no more than several refills. Written without the divisions, which the
- * solver would have to handle in every step.
+ * solver would have to handle.
  */
 static plim_u64 any_refill(struct plim_bandwidth *pool)
 {
@@ -34,29 +34,6 @@ static plim_u64 any_refill(struct plim_bandwidth *pool)
 
 	pool->runtime_ns = plim_min(pool->runtime_ns + pool->params.quota_ns, capacity_ns);
 	return pool->params.quota_ns;
-}
-
-/* One step of a group on two CPUs, for the induction below. */
-static plim_u64 any_step(struct plim_bandwidth *pool, struct plim_bandwidth_cpu *cpu,
-			 plim_u64 overrun_ns, plim_u64 now_ns, plim_u64 *refilled_ns)
-{
-	plim_u64 ran_ns = 0, kind = any_u64(0, 3);
-	int may_run;
-
-	if (kind == 0) {
-		*refilled_ns += any_refill(pool);
-	} else if (kind == 1) {
-		plim_bandwidth_serve(pool, cpu, now_ns);
-	} else if (kind == 2) {
-		plim_bandwidth_return(pool, cpu, any_bool());
-	} else if (!cpu->throttled) {
-		/* As the caller does: checks before the first run. */
-		may_run = cpu->runtime_ns > 0 || plim_bandwidth_charge(pool, cpu, 0, now_ns);
-		ran_ns = any_amount();
-		ASSUME(ran_ns <= (may_run ? (plim_u64)cpu->runtime_ns + overrun_ns : 0));
-		plim_bandwidth_charge(pool, cpu, ran_ns, now_ns);
-	}
-	return ran_ns;
 }
 
 /* Runtime of a group: pool and CPUs, less debts. */
@@ -106,18 +83,31 @@ static struct plim_bandwidth any_group(struct plim_bandwidth_cpu *cpus, plim_u64
 }
 
 /*
- * The induction for the window bound: after any step, usage and runtime grow by
- * no more than the refill, and the invariants hold.
+ * The induction for the window bound: after any step of a group on two CPUs,
+ * usage and runtime grow by no more than the refill, and the invariants hold.
  */
 void prove_any_step_keeps_usage_within_the_refill(void)
 {
-	struct plim_bandwidth_cpu cpus[2];
-	plim_u64 overrun_ns = any_amount(), refilled_ns = 0, usage_ns;
+	struct plim_bandwidth_cpu cpus[2], *cpu = &cpus[any_bool()];
+	plim_u64 overrun_ns = any_amount(), kind = any_u64(0, 3), refilled_ns = 0, ran_ns = 0;
 	struct plim_bandwidth pool = any_group(cpus, overrun_ns);
 	plim_s64 held_ns = all_held_ns(&pool, cpus);
+	int may_run;
 
-	usage_ns = any_step(&pool, &cpus[any_bool()], overrun_ns, 0, &refilled_ns);
-	PROVE((plim_s64)usage_ns + all_held_ns(&pool, cpus) <= held_ns + (plim_s64)refilled_ns,
+	if (kind == 0) {
+		refilled_ns = any_refill(&pool);
+	} else if (kind == 1) {
+		plim_bandwidth_serve(&pool, cpu, 0);
+	} else if (kind == 2) {
+		plim_bandwidth_return(&pool, cpu, any_bool());
+	} else if (!cpu->throttled) {
+		/* As the caller does: checks before the first run. */
+		may_run = cpu->runtime_ns > 0 || plim_bandwidth_charge(&pool, cpu, 0, 0);
+		ran_ns = any_amount();
+		ASSUME(ran_ns <= (may_run ? (plim_u64)cpu->runtime_ns + overrun_ns : 0));
+		plim_bandwidth_charge(&pool, cpu, ran_ns, 0);
+	}
+	PROVE((plim_s64)ran_ns + all_held_ns(&pool, cpus) <= held_ns + (plim_s64)refilled_ns,
 	      "usage + held' <= held + refilled");
 	PROVE(is_reachable(&pool, cpus, overrun_ns), "the state is one of those");
 	PROOF_REACHED();
