@@ -140,7 +140,7 @@ fn text(outcome: &Outcome) -> String {
 
 /// Wraps text to the width of the tables, as the header of a table would be.
 fn wrapped(text: &str) -> String {
-    fitted(borderless([text]), Some(102))
+    fitted(borderless([text]), Some(100))
 }
 
 pub fn print(outcome: &Outcome) -> Result<()> {

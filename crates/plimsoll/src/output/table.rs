@@ -35,6 +35,10 @@ fn without_lines(mut table: Table) -> Table {
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
     }
+    // A text of the last one may have the width to its end.
+    if let Some(last) = table.column_iter_mut().next_back() {
+        last.set_padding((0, 0));
+    }
     table
 }
 

@@ -157,6 +157,7 @@ fn answer_with_details(model: &mut Model) {
     let mut details = model.state.groups[index].clone();
     let plan = r#"[{"group": "tenant", "knob": "quota", "value": "2cpus", "mechanism": "cpu.cfs_quota_us", "fidelity": "exact"}]"#;
     details.plan = serde_json::from_str(plan).unwrap();
+    details.subject = format!("a text up to the end{}", ".".repeat(48));
     let task = TaskRate {
         tid: 4711,
         command: "burn".into(),
@@ -190,6 +191,7 @@ waiting        0.0%
 group       tenant
 origin      file
 cgroup      /tests/tenant
+runs        a text up to the end................................................
 knobs       quota=200ms/100ms burst=100ms
 cpu time    0.000 s
 processes   1
@@ -200,7 +202,6 @@ TASK  COMMAND  RATE  TIER
 4711  burn     25%   -
 
 KNOB   VALUE  ENFORCED BY       LOSS
-quota  2cpus  cpu.cfs_quota_us  none
 q quit  ? keys  Esc back  up/down scroll  p pause",
     );
     model.press(KeyCode::End);
