@@ -124,13 +124,6 @@ impl Bucket {
         unsafe { ffi::plim_ratecap_may_run(&self.raw, &self.params.to_raw(), now_ns) != 0 }
     }
 
-    /// Earliest time at which the owner may run; may be in the past.
-    #[must_use]
-    pub fn eligible_ns(&self) -> u64 {
-        // SAFETY: reads the bucket and the parameters, which were checked.
-        unsafe { ffi::plim_ratecap_eligible_ns(&self.raw, &self.params.to_raw()) }
-    }
-
     /// How long `nr_running` CPUs (0 counts as 1) may run together from now on:
     /// the longest run after which, charged for each of them, the owner may
     /// still run. Earlier runs that are not charged yet are not included.
