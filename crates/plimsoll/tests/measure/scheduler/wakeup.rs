@@ -29,5 +29,4 @@ fn p99_of_a_busy_service_beside_batch_work() {
     let what = "p99 of a service of 70 % of the machine beside batch work, of that alone";
     SPEC_2.figure(what, beside / alone, "times", 0.0..=1.05);
     work.stop();
-    rig.assert_nothing_left();
 }

@@ -44,5 +44,4 @@ fn of_quotas_three_levels_deep_only_the_narrowest_throttles() {
     let rig = with_command();
     expect_narrowest(&rig, "inwards", [80, 60, 10]);
     expect_narrowest(&rig, "outwards", [10, 60, 80]);
-    rig.assert_nothing_left();
 }

@@ -49,8 +49,6 @@ fn weights_of_all_levels_and_idle_hold_and_may_change() {
     let [idle, normal] = used_by(&outer, &beside);
     assert!(normal > 10 * idle, "idle, but {idle} : {normal}");
     loads.into_iter().for_each(Running::kill_hard);
-    rig.assert_never_ejected();
-    rig.assert_nothing_left();
 }
 
 #[test]
@@ -71,6 +69,4 @@ fn cpu_max_holds_above_a_cgroup_with_tasks_and_may_change() {
     assert!(limited < free / 4, "10 %, but {limited} : {free}");
     rig.reset(&inner);
     loads.into_iter().for_each(Running::kill_hard);
-    rig.assert_never_ejected();
-    rig.assert_nothing_left();
 }

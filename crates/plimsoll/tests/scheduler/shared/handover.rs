@@ -74,7 +74,6 @@ fn groups_of_killed_commands_stay_scheduled_until_their_processes_end() {
     assert!(rig.is_scheduled(&one));
     kill_all(&left);
     kill_all(&two.all_processes().unwrap());
-    rig.assert_nothing_left();
 }
 
 #[test]
@@ -99,5 +98,4 @@ fn scheduler_continues_under_the_next_owner_which_follows_tasks_and_when_a_group
     rig.end("first", first);
     expect_same_scheduler(&rig, &before);
     second.stop();
-    rig.assert_nothing_left();
 }

@@ -25,9 +25,7 @@ fn threads_and_forked_and_executed_children_are_scheduled() {
     });
     // Two burning threads, and two burning processes.
     rig.wait_until_runnable(&group, 4);
-    rig.assert_never_ejected();
     rig.end("family", work);
-    rig.assert_nothing_left();
 }
 
 #[test]
@@ -42,7 +40,6 @@ fn tasks_that_outlive_their_command_are_scheduled_until_it_releases_them() {
     assert!(rig.is_scheduled(&rig.host.batch("family")));
     work.stop().good();
     assert!(left.iter().all(|pid| is_alive(*pid)));
-    rig.assert_nothing_left();
     for pid in left {
         kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
     }
@@ -74,7 +71,6 @@ fn a_cgroup_has_one_slot_until_it_is_reset() {
     assert_eq!(rig.quota_in_force(&path), (40_000, 100_000));
     rig.reset(&foreign);
     guest.kill_hard();
-    rig.assert_nothing_left();
 }
 
 /// The policy of tasks that other programs hand to a sched_ext scheduler
@@ -102,7 +98,6 @@ fn tasks_are_scheduled_whatever_their_policy_and_keep_it() {
         assert_eq!(tasks::policy_number(*tid), Some(policy));
     }
     load.kill_hard();
-    rig.assert_nothing_left();
 }
 
 /// The kernel stops a running task and starts it again when its policy changes.
@@ -123,7 +118,5 @@ fn a_task_whose_policy_changes_all_the_time_leaves_others_their_share() {
     }
     let shares = ran();
     assert!(shares[1] > ENOUGH_NS / 10, "{shares:?}");
-    rig.assert_never_ejected();
     load.kill_hard();
-    rig.assert_nothing_left();
 }

@@ -2,7 +2,7 @@
 //!
 //! In one process the first test loads it, and the end of the process unloads it. After a failed
 //! test the next one loads it anew. Nothing is left by a test if its slots, cgroups and files are
-//! gone.
+//! gone, and the kernel has never ended the scheduler.
 
 use std::panic::catch_unwind;
 use std::sync::{Once, PoisonError};
@@ -23,12 +23,9 @@ mod watchdog;
 /// command.
 pub fn with_command() -> Loan {
     static AT_EXIT: Once = Once::new();
-    let mut loan = Loan::begin();
-    let left = loan.left().take();
-    let rig = left.unwrap_or_else(|| Rig::new().kept());
     // SAFETY: the function may be called at any time, also when this thread has ended.
     AT_EXIT.call_once(|| assert_eq!(unsafe { libc::atexit(end_of_process) }, 0));
-    loan.with(rig).staying()
+    Loan::of(true, |left| left.unwrap_or_else(|| Rig::new().kept()))
 }
 
 /// Unloads the scheduler. If it cannot, the process fails.
