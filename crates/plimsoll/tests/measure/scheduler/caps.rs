@@ -1,11 +1,10 @@
 //! Quotas, hard and soft caps, of a tree and of each task.
 
-use crate::clock::{MEASURED, ended, ms, rate_of, rates_of, rates_of_spinning_tasks, sleep_ms};
+use crate::clock::{MEASURED, ms, rate_of, rates_of, rates_of_spinning_tasks, sleep_ms};
 use crate::common::{has_processes, nr_cpus, wait_until};
 use crate::figure::{SPEC_1, SPEC_4, about, near};
-use crate::lab::lab_load;
 use crate::scheduler_rig::{all_cpus, binary_word, rig};
-use crate::stock::caps::TABLE;
+use crate::stock::caps::{TABLE, table};
 
 /// Measures a quota of 60 % of each CPU.
 pub fn quota_on_all_cpus() {
@@ -42,18 +41,8 @@ fn quota_of_1_ms_in_100_ms() {
 #[test]
 fn cap_table() {
     let rig = rig();
-    let running = TABLE[..6].iter().rev().map(|(need, least, most)| {
-        let load = lab_load(&format!("need {need}"));
-        let load: Vec<&str> = load.iter().map(String::as_str).collect();
-        let one = rig.batch(&format!("needs-{need}"), "--cap 9%", &load);
-        (need, *least..=*most, one)
-    });
-    let running: Vec<_> = running.collect();
-    for (need, bounds, one) in running.into_iter().rev() {
-        let rate = 100.0 * ended(one).json()["rate"].as_f64().unwrap();
-        let what = format!("a task that needs {need} under a cap of 9 %");
-        SPEC_4.figure(&what, rate, "% of a CPU", bounds);
-    }
+    let knobs = "--enforcer sched-ext --class batch";
+    table(rig.host, knobs, &TABLE[..6]);
 }
 
 #[test]
