@@ -1,9 +1,9 @@
 //! Properties of all experiments.
 
-use plimsoll_sim::interference::{Burst, CellReport, Distribution, Group, Machine, Row};
+use plimsoll_sim::interference::{Burst, CellReport, Distribution, Group, Row};
 use proptest::prelude::*;
 
-use crate::fixture::{Draws, run};
+use crate::fixture::run;
 
 fn distribution() -> impl Strategy<Value = Distribution> {
     prop_oneof![
@@ -78,22 +78,6 @@ proptest! {
         prop_assert_eq!(cells[0].missed.mean, 0.0);
         for pair in cells.windows(2) {
             prop_assert!(pair[0].missed.mean <= pair[1].missed.mean + 0.02, "{:?}", pair);
-        }
-    }
-
-    /// Usage never exceeds the machine; and without a limit on bursts, CPU is
-    /// idle only if no group has demand left.
-    #[test]
-    fn usage_never_exceeds_the_machine(row in row(), seed in any::<u64>()) {
-        for bursts in &row.columns {
-            let mut machine = Machine::new(&row.groups, bursts).unwrap();
-            let mut draws = Draws::new(&row, machine.lanes(), seed);
-            let capacity_ns = machine.capacity_ns();
-            for _ in 0..200 {
-                let period = machine.period(draws.next());
-                prop_assert!((0.0..=capacity_ns).contains(&period.used_ns));
-                prop_assert!(period.is_met || period.used_ns == capacity_ns);
-            }
         }
     }
 }
