@@ -63,6 +63,16 @@ impl Rig {
         self.enforcer().put(&foreign(name, knobs)).unwrap();
     }
 
+    /// Puts groups of others' cgroups at once; all are accepted.
+    fn put_all(&mut self, groups: &[(&str, &str)]) {
+        let groups: Vec<_> = groups
+            .iter()
+            .map(|(name, knobs)| foreign(name, knobs))
+            .collect();
+        let done = self.enforcer().put_all(&groups.iter().collect::<Vec<_>>());
+        assert!(done.iter().all(Result::is_ok), "{done:?}");
+    }
+
     fn run(&mut self, name: &str, pid: i32, knobs: &str) {
         let policy = GroupPolicy {
             name: name.into(),
@@ -581,12 +591,12 @@ fn a_value_is_ours_though_the_journal_was_rewritten_before_it_was_accepted() {
     rig.put("/p/c", r#"{"quota": "20ms/100ms"}"#);
     rig.start();
     // The kernel refuses the first until the last is in force.
-    let mut all = vec![foreign("/p/c", r#"{"quota": "60ms/100ms"}"#)];
+    let mut all = vec![("/p/c", r#"{"quota": "60ms/100ms"}"#)];
     let many = r#"{"quota": "60ms/100ms", "weight": "50", "class": "normal", "nice": "5"}"#;
-    all.extend((0..1_000).map(|group| foreign(&format!("/x{group}"), many)));
-    all.push(foreign("/p", r#"{"quota": "80ms/100ms"}"#));
-    let done = rig.enforcer().put_all(&all.iter().collect::<Vec<_>>());
-    assert!(done.iter().all(Result::is_ok));
+    let names: Vec<String> = (0..1_000).map(|group| format!("/x{group}")).collect();
+    all.extend(names.iter().map(|name| (&**name, many)));
+    all.push(("/p", r#"{"quota": "80ms/100ms"}"#));
+    rig.put_all(&all);
     assert_eq!(text("p/c/cpu.cfs_quota_us").as_deref(), Some("60000"));
     rig.remove("/p/c");
     assert_eq!(text("p/c/cpu.cfs_quota_us").as_deref(), Some("-1"));
@@ -640,14 +650,10 @@ fn a_refused_value_is_known_to_the_next_group_beside_a_recreated_cgroup() {
     others_remove("d");
     others_create("d");
     rig.start();
-    let quota_and_weight = [
-        foreign("/p/c", r#"{"quota": "10ms/100ms"}"#),
-        foreign("/d", r#"{"weight": "60"}"#),
-    ];
-    let done = rig
-        .enforcer()
-        .put_all(&quota_and_weight.iter().collect::<Vec<_>>());
-    assert!(done.iter().all(Result::is_ok));
+    rig.put_all(&[
+        ("/p/c", r#"{"quota": "10ms/100ms"}"#),
+        ("/d", r#"{"weight": "60"}"#),
+    ]);
     rig.stop();
     assert_eq!(quota().as_deref(), Some("50000"));
 }
@@ -662,12 +668,8 @@ fn nested_quotas_are_lowered_and_raised_in_one_go_and_by_undo() {
     }
     let quotas = || names.map(|name| quota_of(Version::V1, name).unwrap());
     for ms in [[20; 3], [90, 80, 70], [20, 15, 10]] {
-        let groups = [0, 1, 2].map(|level| {
-            let knobs = format!(r#"{{"quota": "{}ms/100ms"}}"#, ms[level]);
-            foreign(names[level], &knobs)
-        });
-        let done = rig.enforcer().put_all(&groups.each_ref());
-        assert!(done.iter().all(Result::is_ok), "{done:?}");
+        let knobs = ms.map(|ms| format!(r#"{{"quota": "{ms}ms/100ms"}}"#));
+        rig.put_all(&[0, 1, 2].map(|level| (names[level], &*knobs[level])));
         assert_eq!(quotas(), ms.map(|ms| (ms * 1000).to_string()));
     }
     // A refusal that no other change helps stays one.
@@ -682,10 +684,7 @@ fn an_inner_group_has_its_own_level_also_where_it_begins_with_one_around_it() {
     let mut rig = Rig::on(Version::V1);
     others_create("s/1");
     others_start(9, "s/1", 0);
-    let groups = [("/s", r#"{"nice": "7"}"#), ("/s/1", r#"{"nice": "0"}"#)];
-    let groups = groups.map(|(name, knobs)| foreign(name, knobs));
-    let done = rig.enforcer().put_all(&groups.each_ref());
-    assert!(done.iter().all(Result::is_ok), "{done:?}");
+    rig.put_all(&[("/s", r#"{"nice": "7"}"#), ("/s/1", r#"{"nice": "0"}"#)]);
     assert_eq!(nice([5, 9]), [7, 0]);
     rig.stop();
     assert_eq!(nice([5, 9]), [0, 0]);
@@ -703,9 +702,7 @@ fn tasks_that_others_moved_out_of_a_removed_cgroup_keep_the_level_of_their_new_g
         others_remove("s");
         others_create("s");
         rig.start();
-        let all = names.map(|name| foreign(name, r#"{"nice": "5"}"#));
-        let done = rig.enforcer().put_all(&all.iter().collect::<Vec<_>>());
-        assert!(done.iter().all(Result::is_ok));
+        rig.put_all(&names.map(|name| (name, r#"{"nice": "5"}"#)));
         assert_eq!(nice([5]), [5]);
         rig.stop();
         assert_eq!(nice([5]), [0]);
