@@ -164,11 +164,6 @@ name = "g"
 => p.toml:5:1: match: `` is missing
 match = { cgroup = "/a" }
 [[group]]
-name = "h"
-match = { cgroup = "/a" }
-=> cgroup `/a` is a pattern of group `g`, too
-match = { cgroup = "/a" }
-[[group]]
 name = "g"
 match = { unit = "x" }
 => name: `g` is another group's too

@@ -133,17 +133,3 @@ fn what_others_depend_on_gets_no_limits() {
     refused(pid, "no such process");
     keeper.stop();
 }
-
-#[test]
-fn path_through_a_link_names_the_cgroup() {
-    let mut host = Host::new();
-    let group = host.group("linked");
-    let folder = tempfile::tempdir().unwrap();
-    let link = folder.path().join("cpu");
-    std::os::unix::fs::symlink(host.hierarchy().mount_point(), &link).unwrap();
-    let named = link.join(group.path());
-    host.run(["set", named.to_str().unwrap(), "--weight", "300"])
-        .good();
-    assert_eq!(group.read_weight().unwrap(), 300);
-    host.run(["set", named.to_str().unwrap(), "--reset"]).good();
-}

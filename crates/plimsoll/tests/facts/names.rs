@@ -40,18 +40,23 @@ fn rule_limits_a_cgroup_of_any_name_and_its_undo_finds_it() {
 }
 
 #[test]
-fn odd_cgroup_is_set_by_its_bytes_and_by_the_name_in_json() {
+fn odd_cgroup_is_set_by_its_bytes_through_a_link_and_by_the_name_in_json() {
     let host = Host::new();
     let group = odd(&host);
     let folder = group.cpu_file("");
     let path = PathBuf::from("/").join(group.path());
     let name = text_of(&path);
+    let links = tempfile::tempdir().unwrap();
+    let link = links.path().join("cpu");
+    std::os::unix::fs::symlink(host.hierarchy().mount_point(), &link).unwrap();
+    let linked = link.join(group.path());
     let run = |command: &str, target: &OsStr, flags: &[&str]| {
         let words = [OsStr::new(command), target].into_iter();
         host.run(words.chain(flags.iter().map(OsStr::new))).good()
     };
     let quota = &["--quota", "40ms/100ms"][..];
-    for target in [folder.as_os_str(), path.as_os_str(), OsStr::new(&name)] {
+    let targets = [folder.as_os_str(), path.as_os_str(), linked.as_os_str()];
+    for target in targets.into_iter().chain([OsStr::new(&name)]) {
         let set = run("set", target, quota).stdout;
         assert!(
             set.contains("a\\xff\\x1b[31m") && !set.contains('\x1b'),
