@@ -121,7 +121,7 @@ pub fn run(
     let elapsed = thread::scope(|scope| {
         let started = crew.slots.iter().try_for_each(|slot| {
             let work = || slot.burn_until(end_ns, &crew.is_over);
-            spawn(scope, "load-burner", work).map(drop)
+            spawn(scope, stop, "load-burner", work).map(drop)
         });
         let elapsed = started.and_then(|()| crew.watch(config, stop, tell));
         crew.is_over.store(true, Ordering::Relaxed);

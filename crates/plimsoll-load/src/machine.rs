@@ -8,6 +8,7 @@ use nix::unistd::Pid;
 
 use crate::error::LoadError;
 use crate::limits::THREADS_MAX;
+use crate::stop::Stop;
 
 /// The CPUs in the calling thread's affinity mask, lowest first; CPU 0 if it can't be read.
 pub(crate) fn allowed_cpus() -> Vec<usize> {
@@ -35,15 +36,16 @@ pub(crate) fn one_per_cpu() -> usize {
     available_cpus().min(THREADS_MAX)
 }
 
-/// Starts a thread with a name in a scope.
+/// Starts a thread with a name in a scope. If it panics, `stop` is set.
 pub(crate) fn spawn<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
+    stop: &'scope Stop,
     name: &str,
     body: impl FnOnce() -> T + Send + 'scope,
 ) -> Result<ScopedJoinHandle<'scope, T>, LoadError> {
     Builder::new()
         .name(name.to_owned())
-        .spawn_scoped(scope, body)
+        .spawn_scoped(scope, || stop.set_by_panic(body))
         .map_err(|e| LoadError::io(format!("starting thread {name}"), e))
 }
 
@@ -55,7 +57,23 @@ pub(crate) fn pin_to(cpu: usize) -> nix::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::time::Duration;
+
     use super::*;
+
+    #[test]
+    fn a_thread_that_panics_ends_the_others() {
+        let stop = Stop::default();
+        let run = || {
+            std::thread::scope(|scope| {
+                let fails = || panic!("a fault of this test");
+                spawn(scope, &stop, "fails", fails).map(drop).unwrap();
+                assert!(stop.wait(Duration::from_secs(3_600)));
+            });
+        };
+        assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
+    }
 
     #[test]
     fn a_pinned_thread_sees_one_cpu() {

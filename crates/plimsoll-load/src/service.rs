@@ -85,11 +85,11 @@ pub(crate) fn run(config: &ServiceArgs, stop: &Stop) -> Result<ServiceReport, Lo
     };
     let run = thread::scope(|scope| {
         let mut workers = 0..config.workers.unwrap_or_else(one_per_cpu);
-        let started =
-            workers.try_for_each(|_| spawn(scope, "load-worker", || service.work()).map(drop));
+        let started = workers
+            .try_for_each(|_| spawn(scope, stop, "load-worker", || service.work()).map(drop));
         let run = started.and_then(|()| {
             let generate = || service.generate(config.grace);
-            let generator = spawn(scope, "load-generator", generate)?;
+            let generator = spawn(scope, stop, "load-generator", generate)?;
             if stop.wait(config.requests.warmup + config.requests.duration) {
                 service.ledger.stop();
             }

@@ -1,5 +1,6 @@
-//! Ending a workload early, by a signal.
+//! Ending a workload early, by a signal or a panic.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -53,6 +54,14 @@ impl Stop {
     fn lock(&self) -> MutexGuard<'_, Option<u8>> {
         let signal = self.shared.signal.lock();
         signal.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs the body of a thread. If that panics, the flag ends the others.
+    pub(crate) fn set_by_panic<T>(&self, body: impl FnOnce() -> T) -> T {
+        catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|panicked| {
+            self.set(SIGTERM);
+            resume_unwind(panicked)
+        })
     }
 
     #[must_use]

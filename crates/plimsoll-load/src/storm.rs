@@ -173,7 +173,8 @@ fn run_lanes(
             .map(|lane| {
                 let waiting = waiting.clone();
                 scope.spawn(move || {
-                    let outcome = lane.run(config.processes, demand_ns, tally);
+                    let run = || lane.run(config.processes, demand_ns, tally);
+                    let outcome = stop.set_by_panic(run);
                     waiting.unpark();
                     outcome
                 })

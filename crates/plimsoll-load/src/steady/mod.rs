@@ -96,7 +96,7 @@ pub fn run(config: &SteadyArgs, stop: &Stop) -> Result<SteadyReport, LoadError> 
             let pace = Pace::new(config, index, cpus.len() as u64);
             let shared = &shared;
             let hold = move || shared.hold(cpu, pace);
-            spawn(scope, "load-steady", hold).map(drop)
+            spawn(scope, stop, "load-steady", hold).map(drop)
         });
         let ending = if started.is_err() || stop.wait(config.duration) {
             shared.stop.store(true, Ordering::Relaxed);
