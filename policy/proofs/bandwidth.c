@@ -140,34 +140,17 @@ void prove_set_never_exceeds_quota_plus_burst(void)
 	PROOF_REACHED();
 }
 
-void prove_charge_never_exceeds_quota_plus_burst(void)
+void prove_no_cpu_makes_a_pool_exceed_quota_plus_burst(void)
 {
 	struct plim_bandwidth pool = any_pool();
 	struct plim_bandwidth_cpu cpu = any_cpu(&pool);
 
-	plim_bandwidth_charge(&pool, &cpu, nondet_u64(), any_u64(0, LIFETIME_NS));
-	PROVE(pool_is_valid(&pool), "R <= Q + B");
-	PROVE(cpu_is_valid(&cpu), "the CPU is valid");
-	PROOF_REACHED();
-}
-
-void prove_serve_never_exceeds_quota_plus_burst(void)
-{
-	struct plim_bandwidth pool = any_pool();
-	struct plim_bandwidth_cpu cpu = any_cpu(&pool);
-
-	plim_bandwidth_serve(&pool, &cpu, any_u64(0, LIFETIME_NS));
-	PROVE(pool_is_valid(&pool), "R <= Q + B");
-	PROVE(cpu_is_valid(&cpu), "the CPU is valid");
-	PROOF_REACHED();
-}
-
-void prove_return_never_exceeds_quota_plus_burst(void)
-{
-	struct plim_bandwidth pool = any_pool();
-	struct plim_bandwidth_cpu cpu = any_cpu(&pool);
-
-	plim_bandwidth_return(&pool, &cpu, any_bool());
+	if (any_bool())
+		plim_bandwidth_charge(&pool, &cpu, nondet_u64(), any_u64(0, LIFETIME_NS));
+	else if (any_bool())
+		plim_bandwidth_serve(&pool, &cpu, any_u64(0, LIFETIME_NS));
+	else
+		plim_bandwidth_return(&pool, &cpu, any_bool());
 	PROVE(pool_is_valid(&pool), "R <= Q + B");
 	PROVE(cpu_is_valid(&cpu), "the CPU is valid");
 	PROOF_REACHED();

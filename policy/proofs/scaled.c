@@ -23,19 +23,6 @@ static plim_u64 any_amount(void)
 	return nondet_u8() & 15;
 }
 
-/*
- * A refill for one boundary, as proved in bandwidth.c; a refill for several
- * gives no more than several refills. Written without the divisions, which the
- * solver would have to handle.
- */
-static plim_u64 any_refill(struct plim_bandwidth *pool)
-{
-	plim_u64 capacity_ns = plim_bandwidth_capacity_ns(&pool->params, any_bool());
-
-	pool->runtime_ns = plim_min(pool->runtime_ns + pool->params.quota_ns, capacity_ns);
-	return pool->params.quota_ns;
-}
-
 /* Runtime of a group: pool and CPUs, less debts. */
 static plim_s64
 all_held_ns(const struct plim_bandwidth *pool, const struct plim_bandwidth_cpu *cpus)
@@ -95,7 +82,14 @@ void prove_any_step_keeps_usage_within_the_refill(void)
 	int may_run;
 
 	if (kind == 0) {
-		refilled_ns = any_refill(&pool);
+		/*
+		 * For one boundary, as proved in bandwidth.c; a refill for
+		 * several gives no more than several refills. Without the
+		 * divisions, which the solver would have to handle.
+		 */
+		refilled_ns = pool.params.quota_ns;
+		pool.runtime_ns = plim_min(pool.runtime_ns + refilled_ns,
+					   plim_bandwidth_capacity_ns(&pool.params, any_bool()));
 	} else if (kind == 1) {
 		plim_bandwidth_serve(&pool, cpu, 0);
 	} else if (kind == 2) {
