@@ -1,9 +1,19 @@
 //! Types of file access and of events, shared by the real and the simulated kernel.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{
+    DirBuilderExt as _, DirEntryExt as _, MetadataExt as _, OpenOptionsExt as _,
+};
+use std::path::{Path, PathBuf};
 
 use inotify::WatchDescriptor;
+
+/// Mode of created files: only for their user.
+const PRIVATE_FILE: u32 = 0o600;
+/// Mode of created folders: only for their user.
+const PRIVATE_FOLDER: u32 = 0o700;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
@@ -21,11 +31,41 @@ pub struct Found {
     pub mode: u32,
 }
 
+impl Found {
+    pub(crate) fn of(found: &fs::Metadata) -> Self {
+        Self {
+            is_folder: found.is_dir(),
+            is_regular: found.is_file(),
+            device: found.dev(),
+            inode: found.ino(),
+            nr_links: found.nlink(),
+            uid: found.uid(),
+            mode: found.mode() & 0o7777,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
     pub path: PathBuf,
     pub is_folder: bool,
     pub inode: u64,
+}
+
+impl Listed {
+    /// Lists the entries of a folder as those of the folder `shown`.
+    pub(crate) fn all(folder: &Path, shown: &Path) -> io::Result<Vec<Self>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            found.push(Self {
+                path: shown.join(entry.file_name()),
+                is_folder: entry.file_type()?.is_dir(),
+                inode: entry.ino(),
+            });
+        }
+        Ok(found)
+    }
 }
 
 /// The ways to open a file. All but `Write` allow reading.
@@ -40,6 +80,25 @@ pub enum Access {
     AppendNew,
     /// Writing at the end; creates the file if it does not exist.
     AppendAny,
+}
+
+impl Access {
+    pub(crate) fn open(self, path: &Path) -> io::Result<fs::File> {
+        let mut options = fs::OpenOptions::new();
+        match self {
+            Self::Read => options.read(true),
+            Self::Write => options.write(true),
+            Self::Append => options.read(true).append(true),
+            Self::AppendNew => options.read(true).append(true).create_new(true),
+            Self::AppendAny => options.read(true).append(true).create(true),
+        };
+        options.mode(PRIVATE_FILE).open(path)
+    }
+}
+
+pub(crate) fn create_private_folders(path: &Path) -> io::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true).mode(PRIVATE_FOLDER).create(path)
 }
 
 /// Kind of events that a queue reports of the folders that it watches.

@@ -1,4 +1,4 @@
-//! A kernel in memory: control groups of version 1 or 2, processes, and a disk for journals.
+//! A kernel in memory: control groups of version 1 or 2 and processes, with a disk for journals.
 //!
 //! A thread that has [installed](install) such a kernel directs all calls of [`crate::os`] to it.
 //! The kernel behaves like the real one for the files that Plimsoll uses, and can inject faults: a
@@ -21,12 +21,13 @@ mod tasks;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::fs;
 use std::io;
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::entry::{Access, Found, Listed, WatchId};
+use crate::entry::{Access, Found, Listed, WatchId, create_private_folders};
 use crate::version::Version;
 use cgroups::Cgroups;
 use disk::Disk;
@@ -156,7 +157,7 @@ impl Kernel {
         Self {
             cgroups: Cgroups::new(version),
             tasks: Tasks::default(),
-            disk: Disk::default(),
+            disk: Disk::new(),
             events: Events::default(),
             handles: BTreeMap::new(),
             nr_cpus: 2,
@@ -183,8 +184,8 @@ impl Kernel {
         &mut self.tasks
     }
 
-    pub fn disk(&mut self) -> &mut Disk {
-        &mut self.disk
+    pub fn disk(&self) -> &Disk {
+        &self.disk
     }
 
     pub fn events(&mut self) -> &mut Events {
@@ -352,7 +353,7 @@ impl Kernel {
         self.broken.append(&mut broken);
     }
 
-    fn alive(&self) -> io::Result<()> {
+    pub(crate) fn alive(&self) -> io::Result<()> {
         if self.is_dead {
             return Err(error(libc::EIO));
         }
@@ -373,7 +374,7 @@ impl Kernel {
         if let Ok(below) = path.strip_prefix("/proc") {
             return self.tasks.read(below, self.cgroups.version());
         }
-        self.disk.read(path)
+        fs::read(self.disk.real(path))
     }
 
     /// Reads the fdinfo of a pidfd.
@@ -415,7 +416,7 @@ impl Kernel {
         self.alive()?;
         match path.strip_prefix(MOUNT) {
             Ok(below) => self.cgroups.look(below),
-            Err(_) => self.disk.look(path),
+            Err(_) => fs::metadata(self.disk.real(path)).map(|found| Found::of(&found)),
         }
     }
 
@@ -429,7 +430,7 @@ impl Kernel {
         self.alive()?;
         match path.strip_prefix(MOUNT) {
             Ok(below) => self.cgroups.list(below),
-            Err(_) => self.disk.list(path),
+            Err(_) => Listed::all(&self.disk.real(path), path),
         }
     }
 
@@ -444,12 +445,12 @@ impl Kernel {
     }
 
     pub(crate) fn create_folders(&mut self, path: &Path) -> io::Result<()> {
-        if self.disk.look(path).is_ok() {
+        let real = self.disk.real(path);
+        if real.exists() {
             return self.alive();
         }
         self.begin(Write::Disk, || format!("mkdir {}", path.display()))?;
-        self.disk.create_folders(path);
-        Ok(())
+        create_private_folders(&real)
     }
 
     pub(crate) fn remove_folder(&mut self, path: &Path) -> io::Result<()> {
@@ -463,34 +464,31 @@ impl Kernel {
     }
 
     pub(crate) fn remove_file(&mut self, path: &Path) -> io::Result<()> {
-        self.alive()?;
-        self.disk.look(path)?;
-        // Removals succeed on a full disk.
-        let is_full = std::mem::take(&mut self.faults.disk_is_full);
-        let begun = self.begin(Write::Disk, || format!("rm {}", path.display()));
-        self.faults.disk_is_full = is_full;
-        begun?;
-        self.disk.remove(path)
+        self.look(path)?;
+        self.begin_freeing(|| format!("rm {}", path.display()))?;
+        fs::remove_file(self.disk.real(path))
     }
 
     pub(crate) fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         self.begin(Write::Disk, || {
             format!("mv {} {}", from.display(), to.display())
         })?;
-        self.disk.rename(from, to)
+        fs::rename(self.disk.real(from), self.disk.real(to))
     }
 
-    pub(crate) fn open(&mut self, path: &Path, access: Access) -> io::Result<OpenFile> {
+    /// Opens a file of a cgroup. `None`: it is one of the disk, which is to be opened there.
+    pub(crate) fn open(&mut self, path: &Path, access: Access) -> io::Result<Option<OpenFile>> {
         self.alive()?;
         if let Ok(below) = path.strip_prefix(MOUNT) {
             let inode = self.cgroups.look(below)?.inode;
-            return Ok(OpenFile::of_kernel(path, inode));
+            let path = path.to_owned();
+            return Ok(Some(OpenFile { path, inode }));
         }
         let creates = matches!(access, Access::AppendNew | Access::AppendAny);
-        if creates && self.disk.look(path).is_err() {
+        if creates && !self.disk.real(path).exists() {
             self.begin(Write::Disk, || format!("create {}", path.display()))?;
         }
-        self.disk.open(path, access)
+        Ok(None)
     }
 
     pub fn set_nice(&mut self, pid: i32, nice: i32) -> io::Result<()> {

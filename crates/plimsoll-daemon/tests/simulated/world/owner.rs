@@ -371,15 +371,13 @@ impl World {
             .collect();
         let differences = self.shadow.differences();
         let files: Vec<PathBuf> = simulated::with(|kernel| {
-            kernel.disk().tidy();
-            let files = kernel.disk().paths().map(Path::to_owned);
+            let mut files = kernel.disk().paths();
             let kept = [
                 Path::new(CONFIG),
                 &Path::new(RUNTIME).join("requested.json"),
             ];
+            files.retain(|path| !kept.contains(&path.as_path()));
             files
-                .filter(|path| !kept.contains(&path.as_path()))
-                .collect()
         });
         let reniced: Vec<(i32, i32)> = simulated::with(|kernel| {
             let tasks = kernel.tasks().iter().map(|(pid, task)| (pid, task.nice));
