@@ -56,7 +56,7 @@ impl Kind {
 
 /// A cgroup by its path below the mount point. If it is [bound](Self::bound) to an inode, nothing
 /// is written to another cgroup that takes its path.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CpuGroup {
     hierarchy: Arc<Hierarchy>,
     path: PathBuf,
@@ -293,9 +293,14 @@ impl CpuGroup {
         Ok(names.collect())
     }
 
+    /// Opens the counter of the CPU time used by the cgroup and all below it.
+    pub fn usage_counter(&self) -> Result<UsageCounter> {
+        UsageCounter::open(self.usage_file(), self.version())
+    }
+
     /// CPU time used by the cgroup and all below it, in nanoseconds.
     pub fn usage_ns(&self) -> Result<u64> {
-        UsageCounter::open(self.usage_file(), self.version())?.read_ns()
+        self.usage_counter()?.read_ns()
     }
 
     /// CPU time used, in microseconds; 0 for a foreign v1 cgroup without a twin in `cpuacct`.
@@ -306,7 +311,7 @@ impl CpuGroup {
         }
     }
 
-    pub fn usage_file(&self) -> PathBuf {
+    fn usage_file(&self) -> PathBuf {
         match self.version() {
             Version::V1 => self
                 .hierarchy

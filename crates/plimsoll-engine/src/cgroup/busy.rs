@@ -34,8 +34,8 @@ impl WholeMachine {
         if read_text(&path).is_ok_and(|text| schedstat_run(&text).is_some()) {
             return Ok(Self::Schedstat(path));
         }
-        let root = CpuGroup::at(hierarchy, "").usage_file();
-        Ok(Self::RootCgroup(UsageCounter::open(root, Version::V2)?))
+        let root = CpuGroup::at(hierarchy, "");
+        Ok(Self::RootCgroup(root.usage_counter()?))
     }
 
     fn read(&self) -> Result<Run> {

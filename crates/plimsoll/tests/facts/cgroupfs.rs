@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use crate::common::{Host, has_processes, max, wait_until, wait_until_busy};
 use plimsoll_cgroupfs::name::text_of;
-use plimsoll_cgroupfs::{CgroupError, CpuGroup, CpuMax, UsageCounter};
+use plimsoll_cgroupfs::{CgroupError, CpuGroup, CpuMax};
 
 fn errno(error: &CgroupError) -> i32 {
     error.os_error().unwrap_or_else(|| panic!("{error}"))
@@ -161,8 +161,7 @@ fn recreated_cgroup_is_a_different_one() {
 fn counters_follow_usage_and_end_with_the_cgroup() {
     let mut host = Host::new();
     let group = host.group("g");
-    let version = host.hierarchy().version();
-    let counter = UsageCounter::open(group.usage_file(), version).unwrap();
+    let counter = group.usage_counter().unwrap();
     let start_ns = counter.read_ns().unwrap();
     let load = host.start_load_in(&group, "burn --threads 1 --duration 600s");
     group.write_cpu_max(&max("1ms/10ms")).unwrap();

@@ -16,9 +16,7 @@ impl Group {
         Some(BatchGroup {
             name: self.name.as_ref().into(),
             weight: weight.unwrap_or(WEIGHT_DEFAULT),
-            version: group.hierarchy().version(),
-            group: group.path().to_owned(),
-            inode: group.inode(),
+            group: group.clone(),
             quota_max_ns: quota_max_ns(group),
         })
     }

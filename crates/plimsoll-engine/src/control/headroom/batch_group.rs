@@ -1,11 +1,10 @@
 //! One batch group under control: its files, and the estimated content of its pool.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use plimsoll_cgroupfs::os::{Access, File};
-use plimsoll_cgroupfs::{CpuGroup, CpuMax, Hierarchy, UsageCounter, Version};
+use plimsoll_cgroupfs::{CpuGroup, CpuMax, UsageCounter};
 use plimsoll_policy::sharing;
 
 use super::RETURN_INTERVALS;
@@ -28,11 +27,9 @@ pub(crate) struct BatchGroup {
     pub name: String,
     /// Weight relative to the other batch groups.
     pub weight: u32,
-    pub version: Version,
-    /// Cgroup whose quota the controller writes, below the mount point.
-    pub group: PathBuf,
-    /// Inode of that cgroup, if another process may create another of the same path.
-    pub inode: Option<u64>,
+    /// Cgroup whose quota the controller writes; bound if another process may create another of
+    /// the same path.
+    pub group: CpuGroup,
     /// Largest quota that may be written: v1 refuses a rate above those of the parents.
     pub quota_max_ns: u64,
 }
@@ -41,7 +38,6 @@ pub(crate) struct BatchGroup {
 pub(super) struct ControlledGroup {
     pub description: BatchGroup,
     pub activity: Activity,
-    group: CpuGroup,
     /// Usage counter, kept open while the process has file descriptors to spare.
     usage: Option<UsageCounter>,
     usage_ns: u64,
@@ -65,15 +61,13 @@ pub(super) struct ControlledGroup {
 impl ControlledGroup {
     /// Begins to control a group, on the assumption that its pool holds the smallest quota, which
     /// the next write makes true.
-    pub fn open(hierarchy: &Arc<Hierarchy>, description: BatchGroup, now: Instant) -> Result<Self> {
-        let group = CpuGroup::at(hierarchy, &description.group).bound_to(description.inode);
-        let usage = UsageCounter::open(group.usage_file(), description.version)?;
-        group.check_exists()?;
+    pub fn open(description: BatchGroup, now: Instant) -> Result<Self> {
+        let usage = description.group.usage_counter()?;
+        description.group.check_exists()?;
         Ok(Self {
             activity: Activity::starting_at(now),
             usage_ns: usage.read_ns()?,
             description,
-            group,
             usage: None,
             quota_file: None,
             quota_ns: None,
@@ -103,7 +97,7 @@ impl ControlledGroup {
     pub fn measure(&mut self, keep_open: bool) -> Result<u64> {
         let usage = match self.usage.take() {
             Some(usage) => usage,
-            None => UsageCounter::open(self.group.usage_file(), self.description.version)?,
+            None => self.description.group.usage_counter()?,
         };
         let usage_ns = usage.read_ns()?;
         self.usage = keep_open.then_some(usage);
@@ -219,7 +213,7 @@ impl ControlledGroup {
     /// # Errors
     /// When the kernel refuses it; the next attempt is made after [`REFUSED_INTERVAL`].
     pub fn write(&mut self, quota_ns: u64, keep_open: bool, now: Instant) -> Result<()> {
-        let (path, text) = self.group.quota_setting(&quota_of(quota_ns));
+        let (path, text) = self.description.group.quota_setting(&quota_of(quota_ns));
         let file = match self.quota_file.take() {
             Some(file) => file,
             None => self
@@ -243,7 +237,7 @@ impl ControlledGroup {
     fn open_quota(&self, path: &Path) -> Result<File> {
         let file = File::open(path, Access::Write);
         let file = file.map_err(|source| EngineError::file("open", path, source))?;
-        self.group.check_exists()?;
+        self.description.group.check_exists()?;
         Ok(file)
     }
 }

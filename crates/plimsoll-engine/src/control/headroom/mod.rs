@@ -77,7 +77,6 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// not while processes are moved or while waiting for the disk.
 ///
 /// A group must be removed before its quota is restored.
-/// A group must be removed before its quota is restored.
 #[derive(Debug, Clone)]
 pub struct HeadroomControl(Arc<Mutex<State>>);
 

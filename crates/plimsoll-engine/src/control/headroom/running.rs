@@ -60,7 +60,6 @@ impl LostGroup {
 
 #[derive(Debug)]
 pub(super) struct Running {
-    hierarchy: Arc<Hierarchy>,
     clock: CoreClock,
     /// Merged demand of all groups of the machine.
     demand: Demand,
@@ -126,7 +125,6 @@ impl Running {
             problem: error.to_string(),
         })?;
         Ok(Self {
-            hierarchy: Arc::clone(hierarchy),
             clock: CoreClock::starting_at(now),
             demand,
             controller,
@@ -201,7 +199,7 @@ impl Running {
     }
 
     fn open(&mut self, description: BatchGroup, now: Instant) {
-        match ControlledGroup::open(&self.hierarchy, description.clone(), now) {
+        match ControlledGroup::open(description.clone(), now) {
             Ok(group) => self.groups.active.push(group),
             Err(_) => self.groups.lost.push(LostGroup {
                 description,

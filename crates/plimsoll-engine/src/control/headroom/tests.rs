@@ -1,10 +1,9 @@
 //! Tests of the headroom control on a folder that looks like a hierarchy, with a clock of its own.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
-use plimsoll_cgroupfs::Version;
+use plimsoll_cgroupfs::{CpuGroup, Version};
 use tempfile::TempDir;
 
 use super::*;
@@ -52,9 +51,7 @@ impl Rig {
         BatchGroup {
             name: name.into(),
             weight: 100,
-            version: Version::V1,
-            group: name.into(),
-            inode: None,
+            group: CpuGroup::at(&self.hierarchy, name),
             quota_max_ns: plimsoll_policy::RUNTIME_MAX_NS,
         }
     }
@@ -171,7 +168,7 @@ fn a_recreated_cgroup_is_not_written() {
     let control = rig.control();
     let folder = rig.folder.path().join("batch");
     let mut group = rig.group("batch");
-    group.inode = Some(fs::metadata(&folder).unwrap().ino());
+    group.group = group.group.bound().unwrap();
     control.add(&group);
     rig.ticks(200, &control);
     assert_eq!(rig.take_quota("batch"), "1000");
@@ -191,7 +188,7 @@ fn a_recreated_cgroup_is_not_written() {
     rig.ticks(200, &control);
     assert_eq!(rig.take_quota("batch"), "");
     // The owner has noticed the new cgroup and adds it.
-    group.inode = Some(fs::metadata(&folder).unwrap().ino());
+    group.group = group.group.bound().unwrap();
     control.remove("batch");
     control.add(&group);
     rig.ticks(200, &control);
