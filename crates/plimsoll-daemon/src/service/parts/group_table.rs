@@ -1,6 +1,6 @@
 //! The group table: desired and applied state of all groups, retries, and demand.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use plimsoll_engine::knobs::{Class, Demand, Knobs};
@@ -35,10 +35,9 @@ pub(in crate::service) struct GroupTable {
     entries: BTreeMap<String, Entry>,
     /// Merged from all groups.
     demand: Demand,
-    /// Groups whose applied state may differ from the desired one.
-    pending: BTreeSet<String>,
-    /// Failed groups, with the time of their next attempt.
-    retries: BTreeMap<String, Instant>,
+    /// Groups whose applied state may differ from the desired one, with the time of the next
+    /// attempt after a failure; `None`: at once.
+    due: BTreeMap<String, Option<Instant>>,
     /// A desired state has changed since the last merge of demands.
     has_changed: bool,
 }
@@ -154,15 +153,11 @@ impl GroupTable {
 
     /// Has a group reconciled at once.
     pub fn mark_pending(&mut self, name: &str) {
-        self.retries.remove(name);
-        if !self.pending.contains(name) {
-            self.pending.insert(name.to_owned());
-        }
+        self.due.insert(name.to_owned(), None);
     }
 
     pub fn mark_all_pending(&mut self) {
-        self.retries.clear();
-        self.pending = self.entries.keys().cloned().collect();
+        self.due = self.entries.keys().map(|it| (it.clone(), None)).collect();
     }
 
     /// Has a group put into force again although its knobs are the same: others may have changed its
@@ -189,8 +184,7 @@ impl GroupTable {
     }
 
     pub fn retry_all(&mut self) {
-        self.pending
-            .extend(std::mem::take(&mut self.retries).into_keys());
+        self.due.values_mut().for_each(|at| *at = None);
     }
 
     /// Has such groups changed although their knobs are the same: whether a group yields to
@@ -220,25 +214,16 @@ impl GroupTable {
 
     /// Takes up to `most` pending groups, among them those whose retry is due.
     pub fn take_pending(&mut self, most: usize, now: Instant) -> Vec<String> {
-        let due = self.retries.iter().filter(|(_, at)| **at <= now);
-        let due: Vec<String> = due.map(|(name, _)| name.clone()).collect();
-        for name in due {
-            self.mark_pending(&name);
-        }
-        let mut taken = Vec::new();
-        while taken.len() < most {
-            let Some(name) = self.pending.pop_first() else {
-                break;
-            };
-            taken.push(name);
-        }
+        let is_due = |at: &Option<Instant>| at.is_none_or(|at| at <= now);
+        let due = self.due.iter().filter(|(_, at)| is_due(at));
+        let taken: Vec<String> = due.map(|(name, _)| name.clone()).take(most).collect();
+        taken.iter().for_each(|name| self.take(name));
         taken
     }
 
     /// Takes one group, pending or not.
     pub fn take(&mut self, name: &str) {
-        self.pending.remove(name);
-        self.retries.remove(name);
+        self.due.remove(name);
     }
 
     pub fn needs_reconcile(&self, now: Instant) -> bool {
@@ -246,12 +231,12 @@ impl GroupTable {
     }
 
     pub fn has_pending(&self) -> bool {
-        !self.pending.is_empty()
+        self.due.values().any(Option::is_none)
     }
 
     /// Returns the time of the next retry.
     pub fn due(&self) -> Option<Instant> {
-        self.retries.values().min().copied()
+        self.due.values().flatten().min().copied()
     }
 
     /// Notes a success, as [`Self::in_force`] does.
@@ -300,8 +285,7 @@ impl GroupTable {
 
     fn forget(&mut self, name: &str) {
         self.entries.remove(name);
-        self.pending.remove(name);
-        self.retries.remove(name);
+        self.due.remove(name);
     }
 
     /// Notes a failure, and schedules a retry. Returns whether it is to be logged: it is the
@@ -317,7 +301,9 @@ impl GroupTable {
         let delay = RETRY_FIRST * 2u32.pow(entry.failures.min(6));
         entry.failures = entry.failures.saturating_add(1);
         let at = now + delay.min(RETRY_MAX);
-        self.retries.insert(name.to_owned(), at);
+        let due = self.due.entry(name.to_owned()).or_insert(Some(at));
+        // It may have become pending meanwhile.
+        *due = due.map(|_| at);
         is_new
     }
 }
