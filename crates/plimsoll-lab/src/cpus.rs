@@ -1,7 +1,6 @@
 //! The CPUs of a guest.
 
-use std::fmt;
-use std::str::FromStr;
+use crate::named::named;
 
 /// Numbers of CPUs and of last-level caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,23 +15,5 @@ impl Cpus {
     pub const FOUR: Self = Self { count: 4, llcs: 2 };
 }
 
-impl fmt::Display for Cpus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.count)
-    }
-}
-
-impl FromStr for Cpus {
-    type Err = String;
-
-    fn from_str(word: &str) -> Result<Self, String> {
-        match word {
-            "1" => Ok(Self::ONE),
-            "2" => Ok(Self::TWO),
-            "4" => Ok(Self::FOUR),
-            _ => Err(format!(
-                "no machine of '{word}' CPUs; allowed: 1, 2, 4 (4 have two last-level caches)"
-            )),
-        }
-    }
-}
+const NAMES: [(Cpus, &str); 3] = [(Cpus::ONE, "1"), (Cpus::TWO, "2"), (Cpus::FOUR, "4")];
+named!(Cpus, "number of CPUs", NAMES);
