@@ -19,6 +19,8 @@ use crate::policy::Policy;
 const PREEMPT: &str = "/sys/kernel/debug/sched/preempt";
 const STATE: &str = "/sys/kernel/sched_ext/state";
 const PROGRESS: &str = "/tmp/batch.out";
+const ERRORS: &str = "/tmp/batch.err";
+const SCHEDULER_LOG: &str = "/tmp/scheduler.log";
 /// Time limit for loading a scheduler and for the start of batch work.
 const START_MAX: Duration = Duration::from_secs(60);
 /// Burners for each CPU.
@@ -58,11 +60,10 @@ impl Batch {
         );
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]);
-        command
-            .stdout(create(PROGRESS)?)
-            .stderr(create("/tmp/batch.err")?);
-        batch.child = Some(spawn(&mut command)?);
-        batch.wait_for_work()?;
+        command.stdout(create(PROGRESS)?).stderr(create(ERRORS)?);
+        let child = batch.child.insert(spawn(&mut command)?);
+        let has_begun = || Self::read().is_some();
+        wait_for(child, has_begun, "the batch work does not start", ERRORS)?;
         wait_for_tuning(policy)?;
         Ok(batch)
     }
@@ -91,46 +92,14 @@ impl Batch {
         if policy == Policy::LavdBandwidth {
             command.arg("--enable-cpu-bw");
         }
-        let log = create("/tmp/scheduler.log")?;
-        let log_too = log
-            .try_clone()
-            .map_err(LabError::file("/tmp/scheduler.log"))?;
+        let log = create(SCHEDULER_LOG)?;
+        let log_too = log.try_clone().map_err(LabError::file(SCHEDULER_LOG))?;
         command.stdout(log).stderr(log_too);
         let mut child = spawn(&mut command)?;
-        let loaded = wait(
-            || text(STATE).is_ok_and(|state| state == "enabled"),
-            || child.try_wait().is_ok_and(|status| status.is_none()),
-        );
-        if !loaded {
-            let _ = child.kill();
-            let log = fs::read_to_string("/tmp/scheduler.log").unwrap_or_default();
-            let line = log.lines().rfind(|line| !line.trim().is_empty());
-            return Err(LabError::Guest(format!(
-                "{peer} does not load: {}",
-                line.unwrap_or("it says nothing")
-            )));
-        }
+        let problem = format!("{peer} does not load");
+        wait_for(&mut child, is_loaded, &problem, SCHEDULER_LOG)?;
         self.scheduler = Some(child);
         Ok(())
-    }
-
-    fn wait_for_work(&mut self) -> Result<()> {
-        let Some(child) = &mut self.child else {
-            return Ok(());
-        };
-        let begun = wait(
-            || Self::read().is_some(),
-            || child.try_wait().is_ok_and(|status| status.is_none()),
-        );
-        if begun {
-            return Ok(());
-        }
-        let errors = fs::read_to_string("/tmp/batch.err").unwrap_or_default();
-        let line = errors.lines().rfind(|line| !line.trim().is_empty());
-        Err(LabError::Guest(format!(
-            "the batch work does not start: {}",
-            line.unwrap_or("it says nothing")
-        )))
     }
 
     /// Progress of the batch work; zero without any.
@@ -186,8 +155,10 @@ pub fn load_ours() -> Result<Child> {
     let mut command = Command::new(PLIMSOLL);
     command.args(words.split_whitespace()).stdout(Stdio::null());
     let child = spawn(&mut command)?;
-    wait_for_scheduler()?;
-    Ok(child)
+    match wait(is_loaded, || true) {
+        true => Ok(child),
+        false => Err(LabError::Guest("no scheduler was loaded".to_owned())),
+    }
 }
 
 /// Attaches the guard of the fair class, with a sleeping batch group of a policy of stock knobs.
@@ -222,16 +193,6 @@ fn wait_for_tuning(policy: Policy) -> Result<()> {
         true => Ok(()),
         false => Err(LabError::Guest("the host is not tuned".to_owned())),
     }
-}
-
-fn wait_for_scheduler() -> Result<()> {
-    if wait(
-        || text(STATE).is_ok_and(|state| state == "enabled"),
-        || true,
-    ) {
-        return Ok(());
-    }
-    Err(LabError::Guest("no scheduler was loaded".to_owned()))
 }
 
 /// Command line in front of batch work: entry into a cgroup beside the service's, or `plimsoll
@@ -289,6 +250,25 @@ fn spawn(command: &mut Command) -> Result<Child> {
     let what = command.get_program().to_string_lossy().into_owned();
     let child = command.stdin(Stdio::null()).spawn();
     child.map_err(LabError::command(what))
+}
+
+/// Returns whether a scheduler is loaded.
+fn is_loaded() -> bool {
+    text(STATE).is_ok_and(|state| state == "enabled")
+}
+
+/// Waits for a condition while a process lives. If it does not come true, the process ends, and the
+/// error is `problem` with the last line of the process's log.
+fn wait_for(child: &mut Child, done: impl FnMut() -> bool, problem: &str, log: &str) -> Result<()> {
+    let is_alive = || child.try_wait().is_ok_and(|status| status.is_none());
+    if wait(done, is_alive) {
+        return Ok(());
+    }
+    let _ = child.kill();
+    let log = fs::read_to_string(log).unwrap_or_default();
+    let line = log.lines().rfind(|line| !line.trim().is_empty());
+    let line = line.unwrap_or("it says nothing");
+    Err(LabError::Guest(format!("{problem}: {line}")))
 }
 
 /// Waits for a condition while another one holds; returns whether it came true.
