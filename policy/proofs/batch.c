@@ -120,32 +120,6 @@ void prove_expected_wait_never_wraps(void)
 	PROOF_REACHED();
 }
 
-/*
- * A strict order, for any expected waits. Narrowed: queues below 4, the default
- * slice, two values of room; the comparison does not depend on magnitudes.
- */
-void prove_better_cpu_is_a_strict_order(void)
-{
-	struct plim_batch_cpu cpus[3];
-	plim_u64 slice_ns = PLIM_BATCH_SLICE_DEFAULT_NS;
-	int i;
-
-	for (i = 0; i < 3; i++) {
-		cpus[i] = any_cpu();
-		ASSUME(cpus[i].nr_queued < 4);
-		cpus[i].room_ppm = any_bool() ? 250000 : 1000000;
-	}
-	PROVE(!plim_batch_better_cpu(&cpus[0], &cpus[0], slice_ns), "no CPU beats itself");
-	PROVE(!plim_batch_better_cpu(&cpus[0], &cpus[1], slice_ns) ||
-		      !plim_batch_better_cpu(&cpus[1], &cpus[0], slice_ns),
-	      "never both ways");
-	PROVE(!plim_batch_better_cpu(&cpus[0], &cpus[1], slice_ns) ||
-		      !plim_batch_better_cpu(&cpus[1], &cpus[2], slice_ns) ||
-		      plim_batch_better_cpu(&cpus[0], &cpus[2], slice_ns),
-	      "transitive");
-	PROOF_REACHED();
-}
-
 void prove_an_idle_cpu_pulls_tasks_that_wait_too_long(void)
 {
 	struct plim_batch_cpu from = any_cpu(), to = any_cpu();

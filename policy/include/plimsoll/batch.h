@@ -109,7 +109,6 @@ struct plim_batch_cpu {
 	plim_u32 room_ppm; /* plim_batch_room_ppm() */
 	plim_u8 running_normal; /* a normal task runs there now */
 	plim_u8 running_batch; /* a batch task runs there now */
-	plim_u8 core_idle; /* every sibling of its core is idle */
 };
 
 /*
@@ -127,24 +126,6 @@ static __always_inline plim_u64 plim_batch_expected_wait_ns(const struct plim_ba
 		ahead += 1;
 	ahead = plim_min(ahead, PLIM_BATCH_QUEUE_MAX);
 	return ahead * plim_min(slice_ns, PLIM_NSEC_PER_SEC) * PLIM_PPM / room_ppm;
-}
-
-/*
- * Whether CPU @a is a better choice for a batch task than CPU @b: by the
- * shorter expected wait, then a core that is idle as a whole, then the larger
- * room.
- */
-static __always_inline int plim_batch_better_cpu(const struct plim_batch_cpu *a,
-						 const struct plim_batch_cpu *b, plim_u64 slice_ns)
-{
-	plim_u64 a_wait_ns = plim_batch_expected_wait_ns(a, slice_ns);
-	plim_u64 b_wait_ns = plim_batch_expected_wait_ns(b, slice_ns);
-
-	if (a_wait_ns != b_wait_ns)
-		return a_wait_ns < b_wait_ns;
-	if (!a->core_idle != !b->core_idle)
-		return a->core_idle ? 1 : 0;
-	return a->room_ppm > b->room_ppm;
 }
 
 /*

@@ -7,7 +7,6 @@
 #define PLIMSOLL_ADMISSION_BPF_H
 
 #include "bandwidth.bpf.h"
-#include "batch.bpf.h"
 #include "caps.bpf.h"
 #include "headroom.bpf.h"
 #include "order.bpf.h"
@@ -36,6 +35,13 @@
 static __always_inline void remember_refused(struct plimsoll_group *group, s32 cpu)
 {
 	cpus_add(group->refused_cpus, cpu);
+}
+
+/* Charges a run to the CPU limit. Returns how long the group may still run in this window. */
+static __always_inline u64 cpu_limit_charge(const struct plimsoll_group *group,
+					    struct plimsoll_group_cpu *gc, u64 ran_ns, u64 now)
+{
+	return plim_batch_limit_charge(&gc->limit, group->params.cpu_limit_ppm, ran_ns, now);
 }
 
 /* Wakes the CPUs on which a group was refused. */

@@ -5,7 +5,6 @@
 #ifndef PLIMSOLL_MEMBERSHIP_BPF_H
 #define PLIMSOLL_MEMBERSHIP_BPF_H
 
-#include "batch.bpf.h"
 #include "caps.bpf.h"
 #include "order.bpf.h"
 

@@ -14,7 +14,6 @@
 
 #include "accounting.bpf.h"
 #include "admission.bpf.h"
-#include "batch.bpf.h"
 #include "control.bpf.h"
 #include "cpu_max.bpf.h"
 #include "dispatch.bpf.h"
@@ -62,20 +61,21 @@ preempts(const struct plimsoll_cpu *c, u32 tier, u64 deadline, u64 request_ns, u
 /*
  * The CPU whose task a waking normal task with this request may preempt: one of a lower tier,
  * else the one of a few in its LLC with the latest deadline. Else @cpu. Reads what runs on other
- * CPUs, which may have changed when the task gets there. ops.enqueue() knows the deadline of the
- * task, and decides.
+ * CPUs, which may have changed when the task gets there. ops.enqueue() decides, by the task's own
+ * deadline, which is not before the clock.
  */
 __noinline s32 cpu_to_preempt(struct task_struct *p __arg_trusted, s32 cpu, u64 request_ns, u64 now)
 {
 	s32 other, best = cpu_of_lower_tier(p, cpu, PLIMSOLL_TIER_NORMAL);
 	const struct cpumask *allowed;
 	struct plimsoll_cpu *c;
-	u64 deadline, latest = 0;
+	u64 clock, latest = 0;
 	u32 i;
 
 	if (best >= 0)
 		return best;
 	allowed = p->cpus_ptr;
+	clock = clock_at(shard_place(llc_of(cpu), PLIMSOLL_TIER_NORMAL));
 	bpf_for (i, 0, PREEMPT_CPUS_MAX) {
 		if (i >= nr_cpu_ids)
 			break;
@@ -83,12 +83,11 @@ __noinline s32 cpu_to_preempt(struct task_struct *p __arg_trusted, s32 cpu, u64 
 		c = cpu_at(other);
 		if (!c || llc_of(other) != llc_of(cpu) || !bpf_cpumask_test_cpu(other, allowed))
 			continue;
-		deadline = READ_ONCE(c->deadline);
-		if (!preempts(c, PLIMSOLL_TIER_NORMAL, deadline - 1, request_ns, now) ||
-		    (best >= 0 && plim_order_before(deadline, latest)))
+		if (!preempts(c, PLIMSOLL_TIER_NORMAL, clock, request_ns, now) ||
+		    (best >= 0 && plim_order_before(READ_ONCE(c->deadline), latest)))
 			continue;
 		best = other;
-		latest = deadline;
+		latest = READ_ONCE(c->deadline);
 	}
 	return best >= 0 ? best : cpu;
 }
@@ -151,39 +150,29 @@ static __always_inline bool precedes_normal(const struct plimsoll_cpu *c, s32 cp
 s32 BPF_STRUCT_OPS(plimsoll_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
 	struct task_ctx *t = task_of(p);
-	u64 now = bpf_ktime_get_ns();
-	struct plimsoll_group *group, *chain;
-	struct plimsoll_cpu *c;
+	struct plimsoll_group *group = t ? group_at(t->slot) : NULL;
 	bool is_idle = false;
-	s32 cpu = prev_cpu;
+	s32 cpu;
 
-	group = t ? group_at(t->slot) : NULL;
-	chain = t ? group_at(t->chain) : NULL;
-	if (!group || !chain)
+	if (!group)
 		return prev_cpu;
-	if (is_plain(chain)) {
-		cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &is_idle);
-	} else {
-		cpu = place_on_idle(p, prev_cpu, now);
-		is_idle = cpu >= 0;
-	}
+	cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &is_idle);
 	t->claimed = is_idle ? cpu + 1 : 0;
 	if (is_idle)
 		return cpu;
-	if (cpu < 0)
-		cpu = prev_cpu;
-	c = cpu_at(cpu);
-	if (!c || c->state == PLIMSOLL_CPU_IDLE || p->policy == POLICY_BATCH ||
+	/* What is new, or has moved, is known when it is queued. */
+	if (t->groups_seen != READ_ONCE(groups_changed) || p->policy == POLICY_BATCH ||
 	    tier_of(group, t, p) != PLIMSOLL_TIER_NORMAL)
 		return cpu;
-	return cpu_to_preempt(p, cpu, t->order.request_ns, now);
+	return cpu_to_preempt(p, cpu, t->order.request_ns, bpf_ktime_get_ns());
 }
 
 /*
  * Wakes an idle CPU for a queued task, unless one was woken already. Returns
  * whether a CPU will look for work.
  */
-static __always_inline bool wake_for(struct task_struct *p, s32 cpu, u64 enq_flags, u64 now)
+static __always_inline bool
+wake_for(struct task_struct *p, const struct task_ctx *t, s32 cpu, bool is_claimed, u64 enq_flags)
 {
 	struct plimsoll_cpu *c = cpu_at(cpu);
 	s32 idle;
@@ -195,11 +184,18 @@ static __always_inline bool wake_for(struct task_struct *p, s32 cpu, u64 enq_fla
 		 */
 		scx_bpf_kick_cpu(cpu, 0);
 	}
-	/* A waking task is on the idle CPU that was selected, if there was one. */
-	if (enq_flags & SCX_ENQ_WAKEUP && c && c->state == PLIMSOLL_CPU_IDLE && !has_local(cpu))
+	/* It comes for this task alone, or has the only CPU of the task woken by its coming. */
+	if ((is_claimed || (enq_flags & SCX_ENQ_WAKEUP && t->in_own_queue)) && c &&
+	    c->state == PLIMSOLL_CPU_IDLE && !has_local(cpu)) {
+		if (!is_claimed)
+			scx_bpf_test_and_clear_cpu_idle(cpu);
 		return true;
+	}
 	/* Also for one that wakes: a CPU may have become idle since the selection. */
-	idle = place_on_idle(p, cpu, now);
+	idle = any_cpu_is_idle() ? scx_bpf_select_cpu_and(p, cpu, 0, p->cpus_ptr, 0) : -1;
+	/* One that picks idle again on its way offline is noted as idle again. */
+	if (idle >= 0 && is_offline(idle))
+		return kick_idle_for(p, cpu, false) || enq_flags & SCX_ENQ_LAST;
 	if (idle >= 0)
 		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
 	return idle >= 0 || enq_flags & SCX_ENQ_LAST;
@@ -229,7 +225,7 @@ goes_direct(const struct task_ctx *t, struct plimsoll_cpu *c, u32 llc, s32 cpu, 
 /* Queues a task in order, and has a CPU look for it. */
 static __always_inline void queue_task(struct task_struct *p, struct task_ctx *t,
 				       const struct plimsoll_group *chain, struct plimsoll_cpu *c,
-				       u32 tier, s32 cpu, u64 enq_flags, u64 now)
+				       u32 tier, s32 cpu, bool is_claimed, u64 enq_flags, u64 now)
 {
 	u32 llc = llc_of(cpu);
 	bool is_first;
@@ -242,7 +238,7 @@ static __always_inline void queue_task(struct task_struct *p, struct task_ctx *t
 		   preempts(c, tier, shared_deadline(c, t, tier), t->order.request_ns, now);
 	scx_bpf_dsq_insert_vtime(p, queue_of(t, cpu, tier), SLICE_QUEUED_NS, t->order.deadline,
 				 enq_flags);
-	if (wake_for(p, cpu, enq_flags, now))
+	if (wake_for(p, t, cpu, is_claimed, enq_flags))
 		return;
 	lower = is_first ? cpu : cpu_of_lower_tier(p, cpu, tier);
 	if (lower >= 0)
@@ -258,7 +254,22 @@ queue_overdue(struct task_struct *p, struct task_ctx *t, s32 cpu, u64 enq_flags,
 	/* A barrier, too, before idle CPUs are looked for: see work_waits(). */
 	__sync_lock_test_and_set(&overdue_since_ns[llc % PLIMSOLL_LLCS_MAX], now);
 	scx_bpf_dsq_insert(p, overdue_id(llc), SLICE_MIN_NS, enq_flags);
-	wake_for(p, cpu, enq_flags, now);
+	/* Other LLCs do not look at this queue. */
+	if (!kick_idle_for(p, cpu, true) && enq_flags & SCX_ENQ_LAST)
+		scx_bpf_kick_cpu(cpu, 0);
+}
+
+/*
+ * Whether a task goes straight to a CPU that was claimed for it. With SCX_ENQ_IMMED, to an idle
+ * one: if other work takes that first, the task comes to ops.enqueue() again. Without, it would not
+ * if a task of this class does: it is queued, and that CPU is the first to look. But where the
+ * kernel has claimed the CPU of the waker, which is about to sleep, the task follows it.
+ */
+static __always_inline bool takes_at_once(const struct plimsoll_cpu *c, s32 cpu, u32 tier)
+{
+	if (SCX_ENQ_IMMED)
+		return c->tier >= PLIMSOLL_TIERS;
+	return c->tier <= tier && cpu == (s32)bpf_get_smp_processor_id();
 }
 
 /* Without memory for a context it is treated as a task of no group, until it is queued again. */
@@ -282,7 +293,10 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 	s32 cpu = scx_bpf_task_cpu(p);
 	struct plimsoll_cpu *c = cpu_at(cpu);
 	u32 tier, llc = llc_of(cpu);
-	bool is_claimed, goes_at_once;
+	bool is_claimed = t && t->claimed == (u32)cpu + 1, goes_at_once;
+
+	if (t)
+		t->claimed = 0;
 
 	/*
 	 * Kernel threads bound to one CPU, tasks whose context could not be allocated, and
@@ -297,8 +311,6 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, PLIM_BATCH_SLICE_DEFAULT_NS, enq_flags);
 		return;
 	}
-	is_claimed = t->claimed == (u32)cpu + 1;
-	t->claimed = 0;
 	if (enq_flags & SCX_ENQ_WAKEUP)
 		waker_lets_go(t);
 	/* Admitted and taken back before it ran: see has_local(). */
@@ -335,12 +347,7 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 		return;
 	goes_at_once = (is_claimed || tier == PLIMSOLL_TIER_NORMAL) &&
 		       (is_plain(chain) || admits_at_once(t->chain, cpu));
-	/*
-	 * If other work takes that CPU first, the task comes here again. Without SCX_ENQ_IMMED it
-	 * is queued, and that CPU is the first to look, unless it follows its waker:
-	 * ops.cpu_release takes it back only where a task of this class runs.
-	 */
-	if (goes_at_once && is_claimed && (SCX_ENQ_IMMED || c->tier < PLIMSOLL_TIERS)) {
+	if (goes_at_once && is_claimed && takes_at_once(c, cpu, tier)) {
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, SLICE_QUEUED_NS, enq_flags | SCX_ENQ_IMMED);
 		return;
 	}
@@ -363,7 +370,7 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 		WRITE_ONCE(group->in_background, 1);
 		group_timer_at(t->slot, now + BACKGROUND_GRAIN_NS);
 	}
-	queue_task(p, t, chain, c, tier, cpu, enq_flags, now);
+	queue_task(p, t, chain, c, tier, cpu, is_claimed, enq_flags, now);
 }
 
 /* Whether a CPU that is asked for a task runs a real-time one all the same: sched_rt_runnable(). */
@@ -569,9 +576,14 @@ void BPF_STRUCT_OPS(plimsoll_update_idle, s32 cpu, bool idle)
 		count_tier(c, PLIMSOLL_TIER_NORMAL);
 		turns_end(c, now);
 	}
-	/* The last edge of a CPU that goes offline, which may not kick: see goes_offline(). */
-	if (!c->online)
+	/*
+	 * The last edge of a CPU that goes offline, which may not kick: see goes_offline(). Nor
+	 * must others choose it: the kernel has noted it as idle before this.
+	 */
+	if (!c->online) {
+		scx_bpf_test_and_clear_cpu_idle(cpu);
 		return;
+	}
 	if (idle && work_waits(c, cpu, now))
 		scx_bpf_kick_cpu(cpu, 0);
 	if (!headroom_on)
