@@ -160,7 +160,7 @@ s32 BPF_STRUCT_OPS(plimsoll_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 	t->claimed = is_idle ? cpu + 1 : 0;
 	if (is_idle)
 		return cpu;
-	/* What is new, or has moved, is known when it is queued. */
+	/* The group of a task that is new, or has moved, is looked up when it is queued. */
 	if (t->groups_seen != READ_ONCE(groups_changed) || p->policy == POLICY_BATCH ||
 	    tier_of(group, t, p) != PLIMSOLL_TIER_NORMAL)
 		return cpu;
