@@ -45,9 +45,12 @@ pub struct GuardCounts {
     pub nr_inverted: u64,
     /// Wake-ups that had a CPU pick again.
     pub nr_woken: u64,
-    /// Tasks that were moved to a CPU with nothing but batch work.
+    /// Tasks that waited for normal work and were moved to a CPU that ran batch work.
     #[serde(default)]
-    pub nr_moved: u64,
+    pub nr_pulled: u64,
+    /// Batch tasks for which normal work waited and that were moved to such a CPU.
+    #[serde(default)]
+    pub nr_pushed: u64,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -40,8 +40,10 @@ pub struct Counts {
     pub nr_inverted: u64,
     /// Wake-ups of threads, to have a CPU pick again.
     pub nr_woken: u64,
-    /// Tasks that were moved to a CPU with nothing but idle work.
-    pub nr_moved: u64,
+    /// Tasks that waited for normal work and were moved to a CPU with nothing but idle work.
+    pub nr_pulled: u64,
+    /// Tasks of idle work for which normal work waited and that were moved there.
+    pub nr_pushed: u64,
 }
 
 /// An attached guard. Dropping it detaches it.
@@ -132,7 +134,8 @@ impl Guard {
         // Reading a map of the program's own does not fail.
         let values = values.unwrap_or_default();
         let begin = Counts {
-            nr_moved: self.moves.as_ref().map_or(0, |moves| moves.nr_moved()),
+            nr_pulled: self.moves.as_ref().map_or(0, |moves| moves.nr_pulled()),
+            nr_pushed: self.moves.as_ref().map_or(0, |moves| moves.nr_pushed()),
             ..Counts::default()
         };
         values.into_iter().fold(begin, add)

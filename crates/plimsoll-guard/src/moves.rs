@@ -72,7 +72,10 @@ pub(crate) struct Moves {
     file: OnceLock<File>,
     /// Held while a task is moved. False: nothing is moved any more.
     is_open: RwLock<bool>,
-    nr_moved: AtomicU64,
+    /// Tasks that a thread has moved to its own CPU.
+    nr_pulled: AtomicU64,
+    /// Tasks that a thread has moved away from it.
+    nr_pushed: AtomicU64,
 }
 
 impl Moves {
@@ -82,12 +85,17 @@ impl Moves {
             path: path.into(),
             file: OnceLock::new(),
             is_open: RwLock::new(true),
-            nr_moved: AtomicU64::new(0),
+            nr_pulled: AtomicU64::new(0),
+            nr_pushed: AtomicU64::new(0),
         }
     }
 
-    pub fn nr_moved(&self) -> u64 {
-        self.nr_moved.load(Ordering::Relaxed)
+    pub fn nr_pulled(&self) -> u64 {
+        self.nr_pulled.load(Ordering::Relaxed)
+    }
+
+    pub fn nr_pushed(&self) -> u64 {
+        self.nr_pushed.load(Ordering::Relaxed)
     }
 
     /// Moves a task, or frees a child that was started meanwhile. Afterwards the kernel moves the
@@ -118,7 +126,11 @@ impl Moves {
         if run(&self.object, BEGIN_MOVE, &mut task.bytes()).is_ok() {
             // The kernel refuses if the task has ended, or its cgroups do not let it run there.
             let moved = sched_setaffinity(tid, &there).is_ok();
-            self.nr_moved.fetch_add(moved.into(), Ordering::Relaxed);
+            let count = match task.cpu() == thread {
+                true => &self.nr_pulled,
+                false => &self.nr_pushed,
+            };
+            count.fetch_add(moved.into(), Ordering::Relaxed);
             // Also where it is refused: of two moves at once that may leave the CPU of the other.
             if !self.free_moved(task) {
                 // The record stays, for the next owner.

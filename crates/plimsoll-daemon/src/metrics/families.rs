@@ -258,8 +258,10 @@ pub(super) const OF_THE_STATE: &[Family<State>] = &[
         |state| count(u64::from(state.daemon.guard.as_ref()?.problem.is_none()))),
     counter("guard_inversions", NO_UNIT, "Looks of the guard at which batch work ran before normal work",
         |state| count(state.daemon.guard.as_ref()?.counts.nr_inverted)),
-    counter("guard_moves", NO_UNIT, "Tasks that the guard moved to a CPU with nothing but batch work",
-        |state| count(state.daemon.guard.as_ref()?.counts.nr_moved)),
+    counter("guard_pulls", NO_UNIT, "Tasks that waited for normal work and that the guard moved to a CPU with batch work",
+        |state| count(state.daemon.guard.as_ref()?.counts.nr_pulled)),
+    counter("guard_pushes", NO_UNIT, "Batch tasks for which normal work waited and that the guard moved",
+        |state| count(state.daemon.guard.as_ref()?.counts.nr_pushed)),
     counter("guard_wakeups", NO_UNIT, "Times that the guard had a CPU pick again",
         |state| count(state.daemon.guard.as_ref()?.counts.nr_woken)),
 

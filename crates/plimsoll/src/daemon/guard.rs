@@ -26,7 +26,8 @@ impl Guard for InKernel {
             nr_begun: counts.nr_begun,
             nr_inverted: counts.nr_inverted,
             nr_woken: counts.nr_woken,
-            nr_moved: counts.nr_moved,
+            nr_pulled: counts.nr_pulled,
+            nr_pushed: counts.nr_pushed,
         }
     }
 }

@@ -183,7 +183,7 @@ mod vm_only {
                 choose(spinner, &first);
                 choose(spinner, &everywhere);
             }
-            state(&host).is_some_and(|state| state.counts.nr_moved > 0)
+            state(&host).is_some_and(|state| state.counts.nr_pulled > 0)
         });
         // Batch work is moved, too, and bound for that moment only.
         wait_until("batch work is free", || {

@@ -209,8 +209,8 @@ fn guard_line(guard: &GuardState) -> String {
     match &guard.problem {
         Some(problem) => format!("guard: none, {}", output::one_line(problem)),
         None => format!(
-            "guard: attached; it had a CPU pick again {} times, and moved {} tasks",
-            guard.counts.nr_woken, guard.counts.nr_moved
+            "guard: attached; it had a CPU pick again {} times, and moved {} tasks that waited, {} of batch work",
+            guard.counts.nr_woken, guard.counts.nr_pulled, guard.counts.nr_pushed
         ),
     }
 }
