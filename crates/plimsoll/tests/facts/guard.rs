@@ -136,7 +136,7 @@ mod vm_only {
     fn beside_burners() -> (Host, Running) {
         let host = Host::new();
         let knobs = format!("--name work {BATCH}");
-        let work = host.start_load(&knobs, "burn --threads 2 --duration 600s");
+        let work = host.start_load(&knobs, "burn --threads 4 --duration 600s");
         wait_until("the owner runs", || host.owner().is_some());
         wait_until_attached(&host);
         (host, work)
@@ -147,6 +147,28 @@ mod vm_only {
         let mut command = Command::new("sh");
         command.args(["-c", "while :; do :; done"]);
         host.spawn(command)
+    }
+
+    /// Starts batch work that begins other work all the time.
+    fn forks(host: &Host) -> Running {
+        let knobs = ["run", "--name", "forks"]
+            .into_iter()
+            .chain(BATCH.split(' '));
+        let forks = host.start(knobs.chain(["--", "sh", "-c", "while :; do /bin/true; done"]));
+        wait_until("it runs", || host.batch("forks").all_processes().is_ok());
+        forks
+    }
+
+    /// Waits until no batch work is bound: a move does so for a moment only.
+    fn wait_until_free(host: &Host, everywhere: CpuSet) {
+        wait_until("batch work is free", || {
+            let groups = ["work", "forks"].map(|name| host.batch(name).all_processes());
+            let processes = groups.into_iter().flat_map(|all| all.expect("it is there"));
+            let cpus_of = |tid| sched_getaffinity(Pid::from_raw(tid));
+            // A child may end meanwhile.
+            let mut cpus = processes.flat_map(threads_of).map(cpus_of);
+            cpus.all(|cpus| cpus == Ok(everywhere) || cpus == Err(Errno::ESRCH))
+        });
     }
 
     fn cpus_of(task: &Running) -> CpuSet {
@@ -167,11 +189,7 @@ mod vm_only {
     #[test]
     fn a_task_that_waits_for_normal_work_is_moved_and_stays_free() {
         let (host, work) = beside_burners();
-        let knobs = ["run", "--name", "forks"]
-            .into_iter()
-            .chain(BATCH.split(' '));
-        let forks = host.start(knobs.chain(["--", "sh", "-c", "while :; do /bin/true; done"]));
-        wait_until("it runs", || host.batch("forks").all_processes().is_ok());
+        let forks = forks(&host);
         let spinners = [spinner(&host), spinner(&host), spinner(&host)];
         let [bound, free @ ..] = &spinners;
         let everywhere = cpus_of(bound);
@@ -185,15 +203,8 @@ mod vm_only {
             }
             state(&host).is_some_and(|state| state.counts.nr_pulled > 0)
         });
-        // Batch work is moved, too, and bound for that moment only.
-        wait_until("batch work is free", || {
-            let groups = ["work", "forks"].map(|name| host.batch(name).all_processes());
-            let processes = groups.into_iter().flat_map(|all| all.expect("it is there"));
-            let cpus_of = |tid| sched_getaffinity(Pid::from_raw(tid));
-            // A child may end meanwhile.
-            let mut cpus = processes.flat_map(threads_of).map(cpus_of);
-            cpus.all(|cpus| cpus == Ok(everywhere) || cpus == Err(Errno::ESRCH))
-        });
+        // So is batch work.
+        wait_until_free(&host, everywhere);
         work.stop();
         forks.stop();
         wait_until("it is detached", || threads(&host).is_empty());
@@ -201,6 +212,22 @@ mod vm_only {
             assert_eq!(cpus_of(spinner), everywhere);
         }
         assert_eq!(cpus_of(bound), first, "somebody chose its CPU");
+    }
+
+    #[test]
+    fn batch_work_that_is_owed_is_moved_and_stays_free() {
+        let (mut host, work) = beside_burners();
+        let forks = forks(&host);
+        let everywhere = sched_getaffinity(Pid::from_raw(0)).expect("it runs");
+        let group = host.group("service");
+        let service = host.start_load_in(&group, "service --rate 2000 --duration 1h");
+        wait_until("batch work is moved", || {
+            state(&host).is_some_and(|state| state.counts.nr_pushed > 0)
+        });
+        service.kill_hard();
+        wait_until_free(&host, everywhere);
+        work.stop();
+        forks.stop();
     }
 
     #[test]
