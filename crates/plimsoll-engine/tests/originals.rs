@@ -559,6 +559,24 @@ fn a_limit_that_others_set_where_we_enabled_the_controller_outlives_the_last_gro
 }
 
 #[test]
+fn a_controller_that_the_kernel_refused_us_stays_on_once_others_have_enabled_it() {
+    for is_own in [true, false] {
+        let mut rig = Rig::new();
+        let policy = match is_own {
+            true => own(5, r#"{"weight": "50"}"#),
+            false => foreign("/d", r#"{"weight": "50"}"#),
+        };
+        // The first write enables the controller.
+        let put = refused(0, || rig.enforcer().put(&policy));
+        assert!(put.is_err() && text("d/cpu.weight").is_none());
+        others_write("cgroup.subtree_control", "+cpu");
+        rig.stop();
+        let control = text("cgroup.subtree_control");
+        assert_eq!(control.as_deref(), Some("cpu"), "{is_own}");
+    }
+}
+
+#[test]
 fn an_external_change_is_reported_again_after_it_was_taken_back() {
     let mut rig = Rig::new();
     rig.put("/d", r#"{"weight": "50"}"#);

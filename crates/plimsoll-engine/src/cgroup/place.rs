@@ -28,12 +28,8 @@ pub fn check_place(group: &CpuGroup, knobs: &Knobs) -> Result<()> {
 /// # Errors
 /// When the cgroup is gone, the kernel refuses, or another cgroup would be harmed.
 pub(super) fn give_controller(group: &CpuGroup, journal: &mut KeptJournal) -> Result<()> {
-    for parent in without_controller(group)? {
-        check_enabling(&parent)?;
-        journal.record(&[enabling(&parent)?])?;
-        enable_for_children(&parent)?;
-    }
-    Ok(())
+    let mut parents = without_controller(group)?.into_iter();
+    parents.try_for_each(|parent| enable_recorded(&parent, journal))
 }
 
 /// Lists the v2 cgroups that have to give the controller to their children, the highest first.
@@ -93,15 +89,27 @@ pub(super) fn check_empty(parent: &CpuGroup) -> Result<()> {
     }
 }
 
-/// Returns the entry for the controller that the children of a cgroup are about to have.
+/// Enables the controller for the children of a v2 cgroup that was there before, and records that
+/// first.
 ///
 /// # Errors
-/// When the cgroup is gone.
-pub(super) fn enabling(parent: &CpuGroup) -> Result<Entry> {
-    Ok(Entry::Enable {
-        path: parent.subtree_control(),
-        inode: parent.clone().bound()?.inode(),
-    })
+/// When the cgroup is gone, the kernel refuses, or another cgroup would be harmed.
+pub(super) fn enable_recorded(parent: &CpuGroup, journal: &mut KeptJournal) -> Result<()> {
+    check_enabling(parent)?;
+    if parent.children_enabled()? {
+        return Ok(());
+    }
+    let path = parent.subtree_control();
+    let inode = parent.clone().bound()?.inode();
+    let gone = Entry::gone(&path);
+    journal.record(&[Entry::Enable { path, inode }])?;
+    let enabled = enable_for_children(parent);
+    let are_enabled = parent.children_enabled();
+    if enabled.is_err() && are_enabled.is_ok_and(|are_enabled| !are_enabled) {
+        // Another program may enable it later.
+        journal.note([gone]);
+    }
+    enabled
 }
 
 /// Enables the controller for the children of a v2 cgroup, after [`check_enabling`].

@@ -17,7 +17,7 @@ use super::{Group, Origin};
 use crate::cgroup::audit::external_changes;
 use crate::cgroup::bandwidth::least_max;
 use crate::cgroup::change::Change;
-use crate::cgroup::place::{check_empty, check_enabling, enable_for_children, enabling, explained};
+use crate::cgroup::place::{check_empty, enable_for_children, enable_recorded, explained};
 use crate::control::per_task;
 use crate::error::{EngineError, Result};
 use crate::group_policy::GroupPolicy;
@@ -370,24 +370,21 @@ pub(in crate::cgroup) fn undo(name: &str, context: &mut Context, report: &mut Un
 /// of the base. Whatever was there before is left alone.
 fn make_parent(layout: &Layout, context: &mut Context) -> Result<()> {
     let base = CpuGroup::at(&context.hierarchy, context.hierarchy.base());
-    check_enabling(&base)?;
-    let mut entries = Vec::new();
-    for group in [Some(&base), layout.parent.as_ref()].into_iter().flatten() {
-        if group.exists() && !group.children_enabled()? {
-            entries.push(enabling(group)?);
-        }
-    }
-    // v1 may have the parent in one of two hierarchies.
-    let folders = layout.parent.iter().flat_map(CpuGroup::folders);
-    let new = folders.filter(|folder| !os::exists(folder));
-    entries.extend(new.map(|folder| Entry::Parent { folder }));
-    context.journal.record(&entries)?;
-    enable_for_children(&base)?;
+    enable_recorded(&base, &mut context.journal)?;
     let Some(parent) = &layout.parent else {
         return Ok(());
     };
+    // v1 may have the parent in one of two hierarchies.
+    let folders = parent.folders().into_iter();
+    let new = folders.filter(|folder| !os::exists(folder));
+    let new: Vec<Entry> = new.map(|folder| Entry::Parent { folder }).collect();
+    context.journal.record(&new)?;
     parent.create()?;
     check_empty(parent)?;
+    if new.is_empty() {
+        return enable_recorded(parent, &mut context.journal);
+    }
+    // The controller goes with the parent.
     enable_for_children(parent)
 }
 
