@@ -709,6 +709,33 @@ fn an_inner_group_has_its_own_level_also_where_it_begins_with_one_around_it() {
 }
 
 #[test]
+fn an_inner_group_keeps_its_level_though_the_kernel_refuses_a_change_of_one_around_it() {
+    for has_outer in [false, true] {
+        let mut rig = Rig::on(Version::V1);
+        for made in ["d/1", "d/1/2"] {
+            others_create(made);
+        }
+        others_write("d/cpu.cfs_quota_us", "50000");
+        others_start(9, "d/1/2", 0);
+        if has_outer {
+            rig.put("/d/1", r#"{"nice": "3"}"#);
+        }
+        // A refused quota is tried again after the other groups.
+        let outer = foreign("/d/1", r#"{"nice": "7", "quota": "95ms/100ms"}"#);
+        let inner = foreign("/d/1/2", r#"{"nice": "5"}"#);
+        let done = rig.enforcer().put_all(&[&outer, &inner]);
+        assert!(done[0].is_err() && done[1].is_ok(), "{done:?}");
+        assert_eq!(nice([9]), [5], "{has_outer}");
+        if has_outer {
+            rig.remove("/d/1");
+        }
+        assert_eq!(nice([9]), [5], "{has_outer}");
+        rig.stop();
+        assert_eq!(nice([9]), [0]);
+    }
+}
+
+#[test]
 fn tasks_that_others_moved_out_of_a_removed_cgroup_keep_the_level_of_their_new_group() {
     for names in [["/d", "/s"], ["/s", "/d"]] {
         let mut rig = Rig::new();

@@ -54,6 +54,9 @@ impl Change {
             let level = Level { task, now, before };
             if !level.is_given(nice.nice, &path, restores) {
                 all.extend(level.entries(nice.nice, &path));
+                let known = restores.tasks.get(&task);
+                let last = known.and_then(|known| known.entries(task).last());
+                self.levels_before.extend(last.map(|last| (task, last)));
             }
             olds.push(before);
             self.steps.push(Step::Renice {

@@ -11,7 +11,7 @@ use plimsoll_cgroupfs::{CpuGroup, CpuMax, read_text};
 use super::wanted::Wanted;
 use crate::error::Result;
 use crate::journal::{Entry, FileRestore, Held, KeptJournal, Restores};
-use crate::tasks;
+use crate::tasks::{self, TaskId};
 
 /// Writes that take a cgroup from its present values to the wanted ones.
 #[derive(Debug)]
@@ -25,6 +25,8 @@ pub(super) struct Change {
     files: Vec<FileRestore>,
     /// Journal entries to be on disk before the change; none for a cgroup of our own.
     pub entries: Vec<Entry>,
+    /// Tasks that had a level from us before, each with the entry about the last one.
+    levels_before: Vec<(TaskId, Entry)>,
     /// Whether all levels from us are put back, because none is asked for any more.
     resets_nice: bool,
 }
@@ -83,6 +85,7 @@ impl Change {
             steps: Vec::new(),
             files: Vec::new(),
             entries: Vec::new(),
+            levels_before: Vec::new(),
             resets_nice: false,
         };
         change.weigh(wanted)?;
@@ -159,6 +162,19 @@ impl Change {
         let gone = self.resets_nice.then(|| Entry::gone(&self.processes()));
         let after = self.entry(journal.restores(), self.files.clone());
         journal.note(gone.into_iter().chain(after));
+    }
+
+    /// Notes, after a failure, that tasks have their levels from before again, which may be from
+    /// other groups. Another change since, whose level is yet to come, counts more.
+    pub fn note_levels(&self, journal: &mut KeptJournal) {
+        let (tasks, path) = (&journal.restores().tasks, self.processes());
+        let levels = self.levels_before.iter();
+        let ours = levels.filter(|(task, _)| {
+            let known = tasks.get(task);
+            known.is_some_and(|known| known.last_of(&path).is_some())
+        });
+        let before: Vec<Entry> = ours.map(|(_, entry)| entry.clone()).collect();
+        journal.note(before);
     }
 
     /// Notes that the change has failed: the journal is to say of each file that holds its value of

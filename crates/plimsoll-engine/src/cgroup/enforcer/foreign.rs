@@ -196,6 +196,7 @@ impl CgroupEnforcer {
         error: EngineError,
     ) -> EngineError {
         let error = explained(&change.group, &policy.knobs, error);
+        change.note_levels(&mut self.context.journal);
         if is_new {
             // The first error tells more.
             let mut report = UndoReport::default();
