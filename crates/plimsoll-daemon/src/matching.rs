@@ -1,5 +1,9 @@
 //! Matches cgroups to the rules of the configuration.
 
+use std::path::Path;
+
+use plimsoll_engine::own_groups;
+
 use crate::config::{Config, Rule};
 
 /// Endings of the names of systemd units that have a cgroup.
@@ -24,10 +28,13 @@ fn first<'a>(mut rules: impl Iterator<Item = &'a Rule>) -> Option<RuleMatch<'a>>
 impl Config {
     /// The group of a cgroup, by its path below the mount point with a `/` in
     /// front. A unit's own cgroup matches `unit`; those below it do not, because
-    /// they are part of it.
+    /// they are part of it. A cgroup for processes that are left, which no
+    /// user has made, only matches its own path.
     #[must_use]
     pub fn match_cgroup(&self, path: &str) -> Option<RuleMatch<'_>> {
-        first(self.rules.matching(path, unit_at(path)))
+        let is_left = Path::new(path).ends_with(own_groups::LEFT);
+        let rules = self.rules.matching(path, unit_at(path));
+        first(rules.filter(|rule| !is_left || rule.matches.names(path)))
     }
 }
 
@@ -83,6 +90,15 @@ mod tests {
         assert!(of_cgroup(&config, "/system.slice/encode-7.service/worker").is_none());
         assert!(of_cgroup(&config, "/system.slice/encode-7.serviced").is_none());
         assert!(of_cgroup(&config, "/.service").is_none());
+    }
+
+    #[test]
+    fn a_cgroup_for_processes_that_are_left_matches_its_path_and_no_wildcard() {
+        let config = config("cgroup = \"/a/*\"\ncgroup = [\"/x\", \"/a/plimsoll-left\"]");
+        assert_eq!(of_cgroup(&config, "/a/b").unwrap(), "g0");
+        let found = config.match_cgroup("/a/plimsoll-left").unwrap();
+        assert_eq!((&*found.rule.name, found.overlap), ("g1", None));
+        assert_eq!(of_cgroup(&config, "/a/plimsoll-lefts").unwrap(), "g0");
     }
 
     #[test]

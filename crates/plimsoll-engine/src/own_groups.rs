@@ -17,6 +17,8 @@ pub(crate) const PARENT_NORMAL: &str = "plimsoll";
 pub(crate) const PARENT_BATCH: &str = "plimsoll-batch";
 /// Beginning of the names of soft-capped groups.
 pub(crate) const PREFIX_SOFT: &str = "plimsoll-soft-";
+/// Name of the cgroup, in any other, of processes that no cgroup above their old one takes.
+pub const LEFT: &str = "plimsoll-left";
 
 /// Returns whether a cgroup, by its path below the mount point, is an own group or below one. Own
 /// groups are created below the base; cgroups with such names elsewhere are foreign.

@@ -255,8 +255,13 @@ fn a_process_whose_cgroup_is_gone_stays_in_the_one_around_it() {
     others_create("s/2");
     others_write("s/cgroup.subtree_control", "+cpu");
     fork(5, 6);
-    rig.stop();
+    let UndoReport {
+        notes, problems, ..
+    } = rig.enforcer().undo();
+    assert_eq!(problems, [""; 0]);
     assert_eq!([5, 6].map(place), ["s/plimsoll-left"; 2]);
+    let [note] = &*notes else { panic!("{notes:?}") };
+    assert!(note.contains("/s/plimsoll-left: stays, for"), "{note}");
 }
 
 #[test]

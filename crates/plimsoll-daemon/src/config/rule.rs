@@ -65,6 +65,11 @@ pub struct Match {
 }
 
 impl Match {
+    /// Returns whether the match names a cgroup by its path.
+    pub(crate) fn names(&self, path: &str) -> bool {
+        self.cgroup.iter().flatten().any(|glob| glob.glob() == path)
+    }
+
     /// Returns the patterns that alone decide the match, each with its key: another group with the
     /// same pattern overlaps with this one, whichever cgroups exist. Where both keys are given, the
     /// overlap depends on the cgroup, and nothing is returned.

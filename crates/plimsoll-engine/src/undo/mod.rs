@@ -16,19 +16,17 @@ pub(crate) use nice::{Levels, commonest_level, restore_levels};
 pub(crate) use shared::remove_parents;
 pub(crate) use values::{chosen, is_refused, put_back_settings, try_restore_files};
 
-use plimsoll_cgroupfs::os;
 use plimsoll_cgroupfs::{CgroupError, Kind, folders_in, move_process, read_ids, read_text, tree};
+use plimsoll_cgroupfs::{name, os};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{EngineError, Result};
 use crate::journal::{Entry, FileRestore, Header, Held, Journal, OwnRestore, Restores};
-use crate::own_groups::may_be_own;
+use crate::own_groups::{LEFT, may_be_own};
 use crate::runtime::remove_written;
 use crate::tasks::{self, TaskId};
 use shared::switch_off;
 
-/// Name of the cgroup of processes that no cgroup above their old one takes.
-const LEFT: &str = "plimsoll-left";
 /// Time for which a group that keeps forking is chased.
 const EVACUATION_MAX: Duration = Duration::from_secs(10);
 
@@ -144,7 +142,10 @@ pub(crate) fn undo_group(name: &str, own: &OwnRestore, report: &mut UndoReport) 
             continue;
         }
         match tasks::find_start_time(*tid) {
-            Ok(found) if found == *start_time => report.note(move_back(from, *tid)),
+            Ok(found) if found == *start_time => {
+                let moved = move_back(from, *tid, report);
+                report.note(moved);
+            }
             Ok(_) | Err(EngineError::NoTarget { .. }) => {}
             // The process stays, because another one may have its pid by now.
             Err(error) => report.problems.push(error.to_string()),
@@ -152,8 +153,9 @@ pub(crate) fn undo_group(name: &str, own: &OwnRestore, report: &mut UndoReport) 
     }
     for (_, folders) in own.made().rev() {
         for (index, folder) in folders.iter().enumerate() {
-            let evacuate_to = own.evacuate_to.get(index).map(PathBuf::as_path);
-            report.note(remove_group(folder, evacuate_to));
+            let evacuate_to = own.evacuate_to.get(index);
+            let removed = remove_group(folder, evacuate_to.map(|to| (&**to, &mut *report)));
+            report.note(removed);
         }
     }
     let is_left = own.tops().any(|folder| os::exists(folder));
@@ -183,9 +185,9 @@ fn remove_pins(folder: &Path) -> Result<()> {
 
 /// Moves a process back to its cgroup, or, if that is gone, to the nearest one above it that is
 /// left.
-pub(crate) fn move_back(folders: &[PathBuf], pid: i32) -> Result<()> {
+pub(crate) fn move_back(folders: &[PathBuf], pid: i32, report: &mut UndoReport) -> Result<()> {
     for folder in folders {
-        move_to_nearest(folder, pid)?;
+        move_to_nearest(folder, pid, report)?;
     }
     Ok(())
 }
@@ -194,7 +196,7 @@ pub(crate) fn move_back(folders: &[PathBuf], pid: i32) -> Result<()> {
 /// where children have controllers, except at the root. There the limits above its old cgroup
 /// would hold no more, so a new cgroup in the nearest one comes before. Groups of ours above are
 /// skipped.
-fn move_to_nearest(folder: &Path, pid: i32) -> Result<()> {
+fn move_to_nearest(folder: &Path, pid: i32, report: &mut UndoReport) -> Result<()> {
     let above = folder.ancestors().skip(1).filter(|path| !may_be_own(path));
     let (mut first_error, mut refuses) = (None, None);
     for place in std::iter::once(folder).chain(above) {
@@ -203,7 +205,7 @@ fn move_to_nearest(folder: &Path, pid: i32) -> Result<()> {
         }
         let is_root = !place.parent().is_some_and(is_cgroup);
         if let Some(within) = refuses.filter(|_| is_root)
-            && move_into_new(within, pid).is_ok()
+            && move_into_new(within, pid, report).is_ok()
         {
             return Ok(());
         }
@@ -230,8 +232,8 @@ fn is_cgroup(folder: &Path) -> bool {
 }
 
 /// Moves a process to a cgroup of its own kind in another, which may be there from before. It
-/// stays, as the process does; whoever removes the other one removes it.
-fn move_into_new(within: &Path, pid: i32) -> Result<()> {
+/// stays, as the process does, which is noted once; whoever removes the other one removes it.
+fn move_into_new(within: &Path, pid: i32, report: &mut UndoReport) -> Result<()> {
     let folder = within.join(LEFT);
     match os::create_folder(&folder) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => {
@@ -239,12 +241,19 @@ fn move_into_new(within: &Path, pid: i32) -> Result<()> {
         }
         _ => {}
     }
-    let moved = move_process(std::slice::from_ref(&folder), pid);
-    if moved.is_err() {
+    if let Err(error) = move_process(std::slice::from_ref(&folder), pid) {
         // It is not removed if it has processes.
         let _ = os::remove_folder(&folder);
+        return Err(error.into());
     }
-    Ok(moved?)
+    let note = format!(
+        "{}: stays, for processes whose old cgroup is gone or takes none",
+        name::text_of(&folder)
+    );
+    if !report.notes.contains(&note) {
+        report.notes.push(note);
+    }
+    Ok(())
 }
 
 /// Returns whether a process would make a v2 cgroup the root of a threaded subtree, so that the
@@ -260,9 +269,12 @@ pub(crate) fn would_harm(folder: &Path) -> bool {
     is_domain && gives_any() && folders_in(folder).is_ok_and(|below| !below.is_empty())
 }
 
-/// Moves all processes of a group, and of groups below it, to `evacuate_to`, and removes these
-/// groups.
-pub(crate) fn remove_group(folder: &Path, evacuate_to: Option<&Path>) -> Result<()> {
+/// Moves all processes of a group, and of groups below it, to `evacuate_to`, which goes with the
+/// report of the undo, and removes these groups.
+pub(crate) fn remove_group(
+    folder: &Path,
+    mut evacuate_to: Option<(&Path, &mut UndoReport)>,
+) -> Result<()> {
     let deadline = os::now() + EVACUATION_MAX;
     loop {
         if !os::exists(folder) {
@@ -270,9 +282,9 @@ pub(crate) fn remove_group(folder: &Path, evacuate_to: Option<&Path>) -> Result<
         }
         let mut folders = tree(folder);
         folders.reverse();
-        if let Some(target) = evacuate_to {
+        if let Some((target, report)) = &mut evacuate_to {
             for pid in folders.iter().flat_map(|folder| processes_in(folder)) {
-                move_to_nearest(target, pid)?;
+                move_to_nearest(target, pid, report)?;
             }
         }
         let mut folders = folders.iter();

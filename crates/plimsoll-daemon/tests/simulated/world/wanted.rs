@@ -5,6 +5,7 @@ use std::path::Path;
 
 use plimsoll_cgroupfs::simulated;
 use plimsoll_engine::knobs::{Class, Knobs};
+use plimsoll_engine::own_groups::LEFT;
 use serde_json::Value;
 
 use crate::shadow::is_own;
@@ -96,9 +97,10 @@ impl Config {
     /// Returns the name and the knobs of the rule for a cgroup.
     pub fn rule_of(&self, path: &str) -> Option<(&'static str, Knobs)> {
         let matches = |pattern: &str| match pattern.strip_suffix("/*") {
+            // No wildcard means the cgroup of processes that are left.
             Some(above) => path
                 .rsplit_once('/')
-                .is_some_and(|(parent, _)| parent == above),
+                .is_some_and(|(parent, name)| parent == above && name != LEFT),
             None => path == pattern,
         };
         let rule = self.rules.iter().find(|(_, pattern, _)| matches(pattern));

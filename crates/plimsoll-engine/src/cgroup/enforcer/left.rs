@@ -92,7 +92,7 @@ impl CgroupEnforcer {
     pub fn finish_adoption(&mut self, wanted: &BTreeSet<String>) -> UndoReport {
         let mut report = UndoReport::default();
         self.put_left_back(|name| !wanted.contains(name), &mut report);
-        if let Err(error) = self.leave_groups() {
+        if let Err(error) = self.leave_groups(&mut report) {
             report.problems.push(error.to_string());
         }
         let mut unwanted: Vec<String> = Vec::new();
@@ -107,7 +107,7 @@ impl CgroupEnforcer {
 
     /// Moves this process out of groups that it took over: a command of one of them may have
     /// started it, and no group is to limit the owner.
-    fn leave_groups(&self) -> Result<()> {
+    fn leave_groups(&self, report: &mut UndoReport) -> Result<()> {
         let pid = std::process::id().cast_signed();
         // The command of one group may have come from another.
         for _ in 0..self.groups.len() {
@@ -117,7 +117,7 @@ impl CgroupEnforcer {
             let own_restores = &self.context.journal.restores().own;
             let around = own.find(of_group);
             match around.and_then(|group| own_restores.get(&*group.name)) {
-                Some(own) => undo::move_back(&own.evacuate_to, pid)?,
+                Some(own) => undo::move_back(&own.evacuate_to, pid, report)?,
                 None => break,
             }
         }

@@ -54,10 +54,10 @@ impl Before {
 
     /// Puts a process back into the group of our own in which it was. The undo of the new group
     /// would take it out of that, too; it moves only processes that are still there.
-    pub fn put_back_into_group(&self) {
+    pub fn put_back_into_group(&self, report: &mut UndoReport) {
         if self.home.is_some() {
             // A process that cannot be moved goes home with the undo.
-            let _ = undo::move_back(&self.place, self.pid);
+            let _ = undo::move_back(&self.place, self.pid, report);
         }
     }
 

@@ -100,8 +100,9 @@ impl Group {
         match built {
             Ok(()) => Ok(group),
             Err(error) => {
-                before.put_back_into_group();
-                undo(&policy.name, context, &mut UndoReport::default());
+                let mut report = UndoReport::default();
+                before.put_back_into_group(&mut report);
+                undo(&policy.name, context, &mut report);
                 before.give_levels_again();
                 Err(error)
             }
