@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use nix::unistd::geteuid;
 use plimsoll_cgroupfs::{BASE_VARIABLE, Hierarchy};
 use plimsoll_daemon::config::EnforcerWanted;
-use plimsoll_daemon::control::client::{Client, ClientError};
+use plimsoll_daemon::control::client::{ANSWER_WITHIN, Client, ClientError};
 use plimsoll_daemon::control::protocol::{Answer, Choice, Request, SOCKET};
 use plimsoll_daemon::state::{Group, State};
 use plimsoll_engine::runtime::{Ownership, RUNTIME_VARIABLE, RuntimeFolder};
@@ -47,7 +47,13 @@ impl Owner {
     /// Connects to the owner in a runtime folder. `None`: none runs, or it belongs to another
     /// user, who may have created the folder to deceive clients.
     pub fn at(runtime: &RuntimeFolder) -> Result<Option<Self>> {
-        let client = Client::connect(&runtime.path().join(SOCKET))?;
+        Self::at_within(runtime, ANSWER_WITHIN)
+    }
+
+    /// Connects as [`Owner::at`] does, with another time to wait for the connection and for each
+    /// answer.
+    pub fn at_within(runtime: &RuntimeFolder, within: Duration) -> Result<Option<Self>> {
+        let client = Client::connect_within(&runtime.path().join(SOCKET), within)?;
         let is_trusted = |client: &Client| {
             let uid = client.uid();
             uid == Some(0) || uid == Some(geteuid().as_raw())
@@ -59,10 +65,9 @@ impl Owner {
         }))
     }
 
-    /// Limits the time of answers, and has requests fail if this owner ends. For a caller that
-    /// only watches: a new owner, started for it, would have nothing to tell.
-    pub fn without_successor(mut self, answer_within: Duration) -> Self {
-        self.client.answer_within(answer_within);
+    /// Has requests fail if this owner ends. For a caller that only watches: a new owner, started
+    /// for it, would have nothing to tell.
+    pub fn without_successor(mut self) -> Self {
         self.has_successor = false;
         self
     }
@@ -74,13 +79,18 @@ impl Owner {
 
     /// Connects to this user's own owner and to the host's, if that one answers this user.
     pub fn all() -> Result<Vec<Self>> {
+        Self::all_within(ANSWER_WITHIN)
+    }
+
+    /// Connects as [`Owner::all`] does, with another time to wait for each connection and answer.
+    pub fn all_within(within: Duration) -> Result<Vec<Self>> {
         let (own, host) = (RuntimeFolder::of_this_user(), RuntimeFolder::of_this_host());
         let mut found: Vec<Self> = Vec::new();
         if own != host {
             // A folder that cannot be used has no owner.
-            found.extend(Self::at(&own).ok().flatten());
+            found.extend(Self::at_within(&own, within).ok().flatten());
         }
-        match Self::at(&host) {
+        match Self::at_within(&host, within) {
             Err(CommandError::Client(ClientError::Denied { .. })) if !found.is_empty() => (),
             other => found.extend(other?),
         }

@@ -67,7 +67,8 @@ impl Client {
         Self::connect_within(path, ANSWER_WITHIN)
     }
 
-    /// Connects as [`Client::connect`] does, with another time to wait for each answer.
+    /// Connects as [`Client::connect`] does, with another time to wait for the connection and for
+    /// each answer.
     pub fn connect_within(path: &Path, within: Duration) -> Result<Option<Self>, ClientError> {
         let failed = |source: io::Error| match source.kind() {
             io::ErrorKind::WouldBlock => ClientError::TooLate {
@@ -99,11 +100,6 @@ impl Client {
                 _ => Err(failed(error)),
             },
         }
-    }
-
-    /// Sets another time to wait for each answer.
-    pub fn answer_within(&mut self, within: Duration) {
-        self.answer_within = within;
     }
 
     pub fn ask(&mut self, request: &Request) -> Result<Answer, ClientError> {

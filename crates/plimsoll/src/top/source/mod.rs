@@ -13,7 +13,7 @@ use crate::owner::Owner;
 use crate::target::Target;
 use kernel::Kernel;
 
-/// Time limit for an answer before an error is shown.
+/// Time limit for a connection, and for an answer, before an error is shown.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -88,8 +88,8 @@ impl Source {
     fn ask(&mut self, question: impl FnOnce(&mut Owner) -> Result<State>) -> Result<Option<State>> {
         let mut owner = match self.owner.take() {
             Some(owner) => owner,
-            None => match Owner::all()?.into_iter().next() {
-                Some(found) => found.without_successor(ANSWER_WITHIN),
+            None => match Owner::all_within(ANSWER_WITHIN)?.into_iter().next() {
+                Some(found) => found.without_successor(),
                 None => return Ok(None),
             },
         };
@@ -103,9 +103,10 @@ impl Source {
 #[cfg(test)]
 mod tests {
     use std::io::{BufRead as _, BufReader, Write as _};
-    use std::os::unix::net::UnixListener;
+    use std::os::unix::net::{UnixListener, UnixStream};
     use std::thread;
 
+    use nix::sys::socket::{Backlog, listen};
     use plimsoll_daemon::control::protocol::{Answer, SOCKET};
     use plimsoll_engine::runtime::RuntimeFolder;
 
@@ -121,6 +122,20 @@ mod tests {
             reader.read_line(&mut String::new()).unwrap();
             writeln!(&stream, "{answer}").unwrap();
         }
+    }
+
+    #[test]
+    fn an_owner_with_a_full_queue_is_waited_for_as_long_as_for_an_answer() {
+        let folder = tempfile::tempdir().unwrap();
+        let (runtime, path) = (RuntimeFolder::at(folder.path()), folder.path().join(SOCKET));
+        let listener = UnixListener::bind(&path).unwrap();
+        listen(&listener, Backlog::new(0).unwrap()).unwrap();
+        let _waits = UnixStream::connect(path).unwrap();
+        let found = Owner::at_within(&runtime, Duration::from_millis(1));
+        let Err(CommandError::Client(ClientError::TooLate { after, .. })) = found else {
+            panic!("it is not too late");
+        };
+        assert_eq!(after, Duration::from_millis(1));
     }
 
     #[test]
