@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use plimsoll_cgroupfs::{CpuGroup, Hierarchy, threads_below};
-use plimsoll_engine::Result;
 use plimsoll_engine::action::{self, Action};
 use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::enforcer::{Enforcer, Tick};
@@ -24,7 +23,9 @@ use plimsoll_engine::machine_policy::MachinePolicy;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::sample::{HeadroomSample, MachineSample, Sample, SchedulerSample, TaskRates};
 use plimsoll_engine::undo::UndoReport;
+use plimsoll_engine::{EngineError, Result};
 
+use crate::Error;
 use crate::backoff::Backoff;
 use crate::journal;
 use crate::loading::Loading;
@@ -166,12 +167,12 @@ impl SchedExtEnforcer {
         };
         if !is_lazy && let Err(error) = enforcer.need_scheduler() {
             enforcer.leave_all();
-            return Err(error);
+            return Err(error.into());
         }
         Ok((enforcer, left_behind))
     }
 
-    fn need_scheduler(&mut self) -> Result<()> {
+    fn need_scheduler(&mut self) -> std::result::Result<(), Error> {
         if self.link.journal.is_some() {
             return Ok(());
         }
@@ -185,7 +186,7 @@ impl SchedExtEnforcer {
             // The scheduler of an earlier owner stays for the next.
             self.undo_scheduler(journal);
         }
-        Ok(found?)
+        found
     }
 
     /// Lets go of the scheduler, which stays in the kernel. Returns its journal.
@@ -243,9 +244,14 @@ impl SchedExtEnforcer {
         // First: no process may join a group before its limits hold. A problem is told by the next
         // look.
         let _ = self.keep_loaded(Instant::now());
-        let loaded = groups.iter().map(|group| match group.is_scheduled {
-            true => self.need_scheduler(),
-            false => Ok(()),
+        let is_needed = groups.iter().any(|group| group.is_scheduled);
+        let failed = is_needed.then(|| self.need_scheduler().err()).flatten();
+        let problem = failed.map(|error| error.to_string());
+        let loaded = groups.iter().map(|group| match &problem {
+            Some(problem) if group.is_scheduled => Err(EngineError::SchedExt {
+                problem: problem.clone(),
+            }),
+            _ => Ok(()),
         });
         let mut results: Vec<Result<()>> = loaded.collect();
         let early = self.hand_over_early(groups, &mut results);
@@ -461,6 +467,10 @@ impl Enforcer for SchedExtEnforcer {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use plimsoll_cgroupfs::Version;
+    use plimsoll_cgroupfs::simulated::{self, Kernel};
     use plimsoll_engine::tasks::TaskId;
 
     use super::*;
@@ -478,6 +488,42 @@ mod tests {
             is_scheduled,
         };
         stock_part(&group).knobs
+    }
+
+    #[test]
+    fn a_scheduler_that_cannot_be_loaded_is_tried_once_for_groups_that_are_put_at_once() {
+        let mut kernel = Kernel::new(Version::V2);
+        let own = std::process::id().cast_signed();
+        kernel.tasks().start_in(own, Path::new(""));
+        simulated::install(Some(kernel));
+        let folder = Path::new(simulated::MOUNT);
+        let hierarchy = Arc::new(Hierarchy::at_folder(folder, Version::V2));
+        let runtime = RuntimeFolder::at("/simulated/run/plimsoll");
+        let (mut enforcer, _) = SchedExtEnforcer::adopting(&hierarchy, &runtime, true).unwrap();
+        // A full disk keeps the scheduler's journal out.
+        simulated::with(|kernel| {
+            kernel.faults.disk_is_full = true;
+            kernel.trace = Some(Vec::new());
+        });
+        let groups = ["/a", "/b"].map(|name| GroupPolicy {
+            name: name.into(),
+            first: None,
+            subject: String::new(),
+            knobs: Knobs::default(),
+            is_scheduled: true,
+        });
+        let done = enforcer.put_all(&groups.iter().collect::<Vec<_>>());
+        let trace = simulated::with(|kernel| kernel.trace.take().unwrap());
+        let [write] = &*trace else {
+            panic!("{trace:?}")
+        };
+        assert!(write.ends_with("/.sched-ext.journal"), "{write}");
+        for done in done {
+            let problem = done.unwrap_err().to_string();
+            assert!(problem.contains(".sched-ext.journal: cannot"), "{problem}");
+        }
+        drop(enforcer);
+        simulated::install(None);
     }
 
     #[test]
