@@ -26,13 +26,13 @@ const ATTEMPTS_MAX: usize = 100;
 
 /// A task, in the words of `plimsoll_guard_task` of `src/bpf/intf.h`.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Task([u64; 6]);
+pub(crate) struct Task([u64; 7]);
 
 impl Task {
     /// Returns the task that a wake-up is for; `None`: it is for no task.
     pub fn of(bytes: &[u8]) -> Option<Self> {
         let (words, _) = bytes.as_chunks::<8>();
-        let words: [[u8; 8]; 6] = words.try_into().ok()?;
+        let words: [[u8; 8]; 7] = words.try_into().ok()?;
         let task = Self(words.map(u64::from_ne_bytes));
         (task.tid() != 0).then_some(task)
     }
@@ -312,7 +312,7 @@ mod tests {
         let bound = [&left, &other].map(Sleeper::bind);
         let file = File::create(&path).expect("it is created");
         let record = |thread, sleeper: &Sleeper, started_ns, cpu: u32| {
-            let task = Task([sleeper.0.id().into(), 0, started_ns, 0, cpu.into(), 0]);
+            let task = Task([sleeper.0.id().into(), 0, started_ns, 0, cpu.into(), 0, 0]);
             note(&file, thread, Some(&task)).expect("it is written");
         };
         record(2, &left, left.started_ns(), a_cpu());
@@ -333,7 +333,7 @@ mod tests {
         let sleeper = Sleeper::new();
         let file = File::create(&path).expect("it is created");
         let cpu = a_cpu().into();
-        let task = Task([sleeper.0.id().into(), 0, sleeper.started_ns(), 0, cpu, 0]);
+        let task = Task([sleeper.0.id().into(), 0, sleeper.started_ns(), 0, cpu, 0, 0]);
         note(&file, 0, Some(&task)).expect("it is written");
         let is_alone = sleeper.cpus() == only(a_cpu()).expect("it is small");
         let freed = free_left_tasks(&path).expect("it is read");

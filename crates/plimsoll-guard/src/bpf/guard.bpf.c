@@ -44,6 +44,8 @@
  * the thread of their CPU, which keeps parent and child from running meanwhile.
  */
 #define MOVING_NS (10 * PLIM_NSEC_PER_MSEC)
+/* A move that was asked for earlier has lost its reason: the thread was starved or stopped. */
+#define ASKED_NS (10 * PLIM_NSEC_PER_MSEC)
 
 /* CPUs that there may ever be. Set by user space before the program is loaded. */
 const volatile u32 nr_cpus = 1;
@@ -415,6 +417,7 @@ static __always_inline bool wake_to_move(u32 cpu, struct task_struct *p, const s
 		.started_ns = BPF_CORE_READ(p, start_boottime),
 		.address = (u64)p,
 		.cpu = to->cpu,
+		.asked_ns = bpf_ktime_get_ns(),
 	};
 
 	return wake(cpu, &task);
@@ -517,7 +520,7 @@ int plimsoll_guard_begin_move(struct plimsoll_guard_task *task)
 	struct moved *last = bpf_map_lookup_elem(&moved, &tid);
 
 	if (BPF_CORE_READ(p, pid) != tid || BPF_CORE_READ(p, start_boottime) != task->started_ns ||
-	    !is_free(p))
+	    !is_free(p) || plim_sub_floor(now.at_ns, task->asked_ns) > ASKED_NS)
 		return -1;
 	now.mover = bpf_get_smp_processor_id();
 	now.cpu_before = now.cpu;

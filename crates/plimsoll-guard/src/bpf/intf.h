@@ -28,6 +28,7 @@ struct plimsoll_guard_task {
 	plim_u64 cpu; /* to which the task is moved, or was */
 	/* The task is to be freed if it is bound and this one is not. 0: it is to be moved. */
 	plim_u64 parent_tid;
+	plim_u64 asked_ns; /* when the move was asked for */
 };
 
 #endif /* PLIMSOLL_GUARD_INTF_H */
