@@ -15,6 +15,7 @@ use plimsoll_engine::machine_policy::MachinePolicy;
 use plimsoll_engine::tasks;
 
 use crate::bpf_intf::plimsoll_params;
+use crate::kernel::is_ours;
 use crate::objects::{self, Objects, PIN_FOLDER};
 use crate::room::Room;
 use crate::skel::OpenBpfSkel;
@@ -98,19 +99,28 @@ struct Load {
 
 impl Load {
     fn load(&mut self) -> Result<Loaded, Error> {
-        objects::remove_link(Path::new(PIN_FOLDER));
+        // One without an owner must not stay.
+        self.replace()
+            .inspect_err(|_| objects::remove_link(Path::new(PIN_FOLDER)))
+    }
+
+    /// Has the kernel verify this build's scheduler while another build's, if there is one, goes on
+    /// with its limits; then this one takes its place.
+    fn replace(&mut self) -> Result<Loaded, Error> {
         let begun = Instant::now();
         // A failure is ignored, because loading works without, if later. 0: this thread.
         let _ = tasks::set_nice(0, NICE);
         let cpus = CpuMap::of_this_host()?;
         let kernel = Kernel::host();
-        kernel.wait_until_free()?;
+        if let Some(name) = kernel.scheduler()?.filter(|name| !is_ours(name)) {
+            return Err(Error::OtherScheduler(name));
+        }
         let room = Room::of_this_host(&self.hierarchy);
         reserved::where_cpus_are_busy();
         let mut scheduler = Scheduler::load(&kernel, |skel| configure(skel, &cpus, room))?;
-        let objects = self.bring_in(&mut scheduler);
-        // A scheduler without an owner must not stay.
-        let objects = objects.inspect_err(|_| objects::remove_link(Path::new(PIN_FOLDER)))?;
+        objects::remove_link(Path::new(PIN_FOLDER));
+        kernel.wait_until_free()?;
+        let objects = self.bring_in(&mut scheduler)?;
         let dropped_ops = scheduler.dropped_ops.iter();
         let fresh = Fresh {
             dropped_ops: dropped_ops.map(|op| (*op).to_owned()).collect(),

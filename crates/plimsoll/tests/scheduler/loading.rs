@@ -1,4 +1,8 @@
-//! Loading on a busy machine.
+//! Loading on a busy machine, and in place of another build's.
+
+use std::fs;
+
+use serde_json::Value;
 
 use crate::common::nr_cpus;
 use crate::rig::{all_cpus, rig};
@@ -12,4 +16,30 @@ fn a_command_has_the_scheduler_although_more_tasks_run_than_there_are_cpus() {
     let finished = work.finish().good();
     assert_eq!(finished.stdout, "enabled\n");
     rivals.kill_hard();
+}
+
+/// The kernel verifies the new one for seconds. A spinner on another CPU shows how long it takes.
+#[test]
+fn limits_hold_until_a_scheduler_of_another_build_is_replaced() {
+    let rig = rig();
+    let spinner = rig.group("spinner");
+    let work = rig.batch_burners("work", "--quota 20ms/100ms", 0b1, 1);
+    let running = rig.fair_burners(&spinner, 0b10, 1);
+    rig.wait_until_throttled("work");
+    let group = rig.host.batch("work");
+    let before = rig.groups_id();
+    rig.host.kill_owner();
+    let status = rig.host.runtime().join("sched-ext.json");
+    let mut published: Value = serde_json::from_slice(&fs::read(&status).unwrap()).unwrap();
+    published["build"] = "another".into();
+    fs::write(&status, published.to_string()).unwrap();
+    let used_ns = || [&group, &spinner].map(|group| group.usage_ns().unwrap());
+    let begin_ns = used_ns();
+    rig.batch_sleeper("next").stop();
+    assert_ne!(rig.groups_id(), before);
+    let end_ns = used_ns();
+    let [limited_ns, all_ns] = [0, 1].map(|index| end_ns[index] - begin_ns[index]);
+    assert!(limited_ns < all_ns / 2, "{limited_ns} of {all_ns}");
+    running.kill_hard();
+    work.stop();
 }
