@@ -172,7 +172,10 @@ enum plimsoll_turn {
 	PLIMSOLL_TURNS = 4, /* padded to a power of 2 */
 };
 
-/* One CPU. Written by itself with its run queue locked, unless noted otherwise. */
+/*
+ * One CPU. Written by itself with its run queue locked, unless noted otherwise; what an edge
+ * missed, by audit_cpu().
+ */
 struct plimsoll_cpu {
 	plim_u64 sequence; /* odd while the counters below change */
 	plim_u64 since_ns; /* in the present state */
@@ -205,7 +208,7 @@ struct plimsoll_cpu {
 	plim_u64 clocks[PLIMSOLL_TIERS_PADDED];
 	plim_u64 shifts[PLIMSOLL_TIERS_PADDED];
 	plim_u32 runs_bound; /* the task may run on this CPU only */
-	plim_u32 is_taken; /* a task that preempts the present one is on its way */
+	plim_u32 is_taken; /* a task that preempts the present one comes; also by wakers */
 	plim_u32 nr_turns; /* behind normal work */
 	plim_u32 nr_rounds; /* looks for work that a waiting task has caused, since it last ran any
 			     */

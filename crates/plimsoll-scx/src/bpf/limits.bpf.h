@@ -79,7 +79,7 @@ static __always_inline u64 own_cap_until_ns(struct task_ctx *t, const struct pli
 
 /*
  * Arms the timer of the limit at which a task is parked. That of a quota may have come
- * between the look at the pool and now: then the next boundary returns the task.
+ * between the look at the pool and now: then it comes again as soon as the task is there.
  */
 static __always_inline void park_timer(u32 slot, u64 until_ns)
 {
@@ -89,6 +89,8 @@ static __always_inline void park_timer(u32 slot, u64 until_ns)
 		return;
 	if (!until_ns && group->params.flags & PLIMSOLL_CAP)
 		until_ns = READ_ONCE(group->blocked_until_ns);
+	if (!until_ns && READ_ONCE(group->pool.runtime_ns))
+		until_ns = bpf_ktime_get_ns() + INSERTION_NS;
 	if (!until_ns)
 		until_ns = plim_bandwidth_next_boundary_ns(&group->pool);
 	group_timer_at(slot, until_ns);
@@ -157,7 +159,7 @@ static __noinline bool headroom_lifts(u32 slot, s32 cpu)
 	return c && (!yields || token_take(c, cpu));
 }
 
-/* A task that was killed has to run to exit. */
+/* A task that was killed has to run to exit, and holds its memory until it has. */
 static __always_inline bool is_under_no_limit(const struct task_struct *p, const struct task_ctx *t)
 {
 	return lifts_limits(t) || is_dying(p);

@@ -300,7 +300,7 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 
 	/*
 	 * Kernel threads bound to one CPU, tasks whose context could not be allocated, and
-	 * those for which this CPU may not kick another. (Exiting tasks do not come here.)
+	 * those for which this CPU may not kick another.
 	 */
 	if (!t || !c || (p->flags & PF_KTHREAD && p->nr_cpus_allowed == 1) || goes_offline()) {
 		/* It has no place, where its run would move the clock. */
@@ -356,7 +356,7 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 		    preempts(c, tier, shared_deadline(c, t, tier), t->order.request_ns, now)) {
 			c->is_taken = 1;
 			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, SLICE_QUEUED_NS,
-					   enq_flags | SCX_ENQ_PREEMPT);
+					   enq_flags | SCX_ENQ_PREEMPT | SCX_ENQ_IMMED);
 			return;
 		}
 		if (!(enq_flags & SCX_ENQ_LAST) && goes_direct(t, c, llc, cpu, now)) {
@@ -501,7 +501,7 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 	if (has_local(cpu) || precedes_normal(c, cpu, tier))
 		left_ns = SLICE_MIN_NS;
 	/* It has a token, unless it bypassed admission. */
-	if (is_batch(group) && !c->token)
+	if (headroom_on && is_batch(group) && !c->token)
 		token_force(c, cpu);
 	cpu_enter(c, is_batch(group) ? PLIMSOLL_CPU_BATCH : PLIMSOLL_CPU_OTHER, now);
 	if (goes_on)
@@ -697,11 +697,16 @@ static __noinline void audit_cpu(s32 cpu, u64 now)
 	struct rq *rq = (struct rq *)bpf_per_cpu_ptr(&runqueues, (u32)cpu);
 	struct plimsoll_cpu *c = cpu_at(cpu);
 	bool idle;
+	u32 state;
 
-	if (!c || !rq || plim_elapsed_ns(now, c->since_ns) < STALE_STATE_NS)
+	if (!c || !rq)
 		return;
+	/* In this order: a CPU writes the time last, and only then switches. */
 	idle = BPF_CORE_READ(rq, curr, pid) == 0;
-	if (c->state == (idle ? PLIMSOLL_CPU_OTHER : PLIMSOLL_CPU_IDLE))
+	state = READ_ONCE(c->state);
+	if (plim_elapsed_ns(now, READ_ONCE(c->since_ns)) < STALE_STATE_NS)
+		return;
+	if (state == (idle ? PLIMSOLL_CPU_OTHER : PLIMSOLL_CPU_IDLE))
 		cpu_enter(c, idle ? PLIMSOLL_CPU_IDLE : PLIMSOLL_CPU_OTHER, now);
 	/* A task was dispatched there, but normal work came first. */
 	if (c->state == PLIMSOLL_CPU_OTHER && c->tier == PLIMSOLL_TIERS)
@@ -812,5 +817,9 @@ SCX_OPS_DEFINE(plimsoll_ops, .select_cpu = (void *)plimsoll_select_cpu,
 	       .cpu_offline = (void *)plimsoll_cpu_offline, .dump = (void *)plimsoll_dump,
 	       .dump_cpu = (void *)plimsoll_dump_cpu, .dump_task = (void *)plimsoll_dump_task,
 	       .init = (void *)plimsoll_init, .exit = (void *)plimsoll_exit,
-	       .flags = SCX_OPS_ENQ_LAST | SCX_OPS_KEEP_BUILTIN_IDLE, .timeout_ms = 30000,
-	       .name = "plimsoll");
+	       /*
+		* Without ENQ_EXITING the kernel has tasks that exit precede all tiers, and with two
+		* of them a CPU is not asked to dispatch. None is looked up by its id.
+		*/
+	       .flags = SCX_OPS_ENQ_LAST | SCX_OPS_ENQ_EXITING | SCX_OPS_KEEP_BUILTIN_IDLE,
+	       .timeout_ms = 30000, .name = "plimsoll");

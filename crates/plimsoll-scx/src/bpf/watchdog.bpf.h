@@ -45,10 +45,10 @@ static __always_inline u64 watchdog_waited_ns(const struct task_struct *p)
 /* include/linux/sched/signal.h: the whole process is about to die. */
 #define SIGNAL_GROUP_EXIT 0x4
 
-/* Whether a task was killed. */
+/* Whether a task was killed, or exits. */
 static __always_inline bool is_dying(const struct task_struct *p)
 {
-	return UNTRUSTED(p)->signal->flags & SIGNAL_GROUP_EXIT;
+	return p->flags & PF_EXITING || UNTRUSTED(p)->signal->flags & SIGNAL_GROUP_EXIT;
 }
 
 /* Whether a task that is queued has to run now, regardless of limits. */

@@ -2,7 +2,12 @@
 
 use std::fs;
 
-use crate::common::{Offline, bind, nr_cpus, wait_until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use plimsoll_cgroupfs::CpuGroup;
+
+use crate::common::{Offline, bind, command_of, is_alive, nr_cpus, wait_until};
+use crate::daemon_rig::kill_all;
 use crate::rig::{all_cpus, burners, wait_for_threads};
 use crate::shared::with_command;
 
@@ -110,6 +115,44 @@ fn processes_come_and_go_under_every_knob() {
         let finished = storm.finish().good();
         assert!(!finished.stderr.contains("thrown out"), "{finished:?}");
     }
+}
+
+/// A shell with so much memory that its exit takes many server slices.
+const LARGE: &str = "x=$(head -c 100000000 /dev/zero | tr '\\0' x); sleep 100000; echo $x";
+
+#[test]
+fn batch_work_that_exits_stays_behind_normal_work() {
+    let rig = with_command();
+    let words = ["taskset", "1", "sh", "-c", LARGE];
+    let commands = ["one", "two"].map(|name| rig.batch(name, "", &words));
+    let groups = ["one", "two"].map(|name| rig.host.batch(name));
+    let members = |group: &CpuGroup| group.all_processes().unwrap_or_default();
+    wait_until("both have their memory", || {
+        let sleeps = |pid: &i32| command_of(*pid).as_deref() == Some("sleep");
+        groups.iter().all(|group| members(group).iter().any(sleeps))
+    });
+    let is_shell = |pid: &i32| command_of(*pid).as_deref() == Some("sh");
+    let shells: Vec<i32> = groups.iter().flat_map(members).filter(is_shell).collect();
+    assert_eq!(shells.len(), 2);
+    let fair = rig.group("fair");
+    let spinner = rig.fair_burners(&fair, 1, 1);
+    let used_ns = || {
+        let batch = groups.each_ref().map(|group| group.usage_ns().unwrap());
+        (fair.usage_ns().unwrap(), batch[0] + batch[1])
+    };
+    let begin_ns = used_ns();
+    for pid in &shells {
+        kill(Pid::from_raw(*pid), Signal::SIGKILL).unwrap();
+    }
+    wait_until("one has gone", || shells.iter().any(|pid| !is_alive(*pid)));
+    let end_ns = used_ns();
+    let (normal_ns, batch_ns) = (end_ns.0 - begin_ns.0, end_ns.1 - begin_ns.1);
+    assert!(normal_ns > 5 * batch_ns, "{normal_ns}, {batch_ns}");
+    spinner.kill_hard();
+    groups.iter().for_each(|group| kill_all(&members(group)));
+    commands
+        .into_iter()
+        .for_each(|command| drop(command.finish()));
 }
 
 #[test]
