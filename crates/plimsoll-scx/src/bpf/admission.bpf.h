@@ -31,7 +31,7 @@
 #define PLIMSOLL_QUEUED_FLAGS                                                                      \
 	(PLIMSOLL_CAP | PLIMSOLL_SOFT_CAP | PLIMSOLL_PER_TASK | PLIMSOLL_CPU_LIMIT)
 
-/* Has a group's timer wake this CPU. Called before the timer is armed. */
+/* Has a group's timer wake this CPU. */
 static __always_inline void remember_refused(struct plimsoll_group *group, s32 cpu)
 {
 	cpus_add(group->refused_cpus, cpu);
@@ -98,6 +98,9 @@ __noinline u64 admit_one(u32 slot, s32 cpu, u64 now)
 							     : bandwidth_charge(slot, cpu, 0, now);
 		if (!left_ns) {
 			remember_refused(group, cpu);
+			/* The timer, armed before, may have come in between. */
+			if (READ_ONCE(group->pool.runtime_ns))
+				group_timer_at(slot, now);
 			return 0;
 		}
 		slice_ns = plim_min(slice_ns, left_ns);

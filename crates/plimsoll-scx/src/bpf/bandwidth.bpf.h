@@ -12,6 +12,13 @@
 
 #include "state.bpf.h"
 
+/*
+ * So long after runtime was returned it is given to CPUs that are throttled: more may be
+ * returned meanwhile. As that of cfs_bandwidth_slack_period in kernel/sched/fair.c.
+ */
+#define RETURNED_NS (5 * PLIM_NSEC_PER_MSEC)
+/* Most tries to arm a timer that other CPUs arm, too. */
+#define ARM_ATTEMPTS 4
 /* A timer that has not fired by then was lost. */
 #define TIMER_LATE_NS (20 * PLIM_NSEC_PER_MSEC)
 
@@ -24,16 +31,28 @@ __noinline int group_timer_at(u32 slot, u64 when_ns)
 	struct timer_value *value = bpf_map_lookup_elem(&group_timers, &slot);
 	/* The caller's time may be older than the last expiry of the timer. */
 	u64 now = bpf_ktime_get_ns(), at_ns;
+	u32 attempt;
 
 	if (!value)
 		return 0;
-	at_ns = READ_ONCE(value->at_ns);
-	if (at_ns && at_ns <= when_ns && plim_sub_floor(now, at_ns) < TIMER_LATE_NS)
-		return 0;
-	WRITE_ONCE(value->at_ns, when_ns);
-	/* With interrupts off it allocates memory, which may fail: the next caller tries again. */
-	if (bpf_timer_start(&value->timer, plim_sub_floor(when_ns, now), 0))
-		__sync_val_compare_and_swap(&value->at_ns, when_ns, at_ns);
+	/* Of several CPUs that arm it at once each goes round again: the earliest time holds. */
+	bpf_for (attempt, 0, ARM_ATTEMPTS) {
+		at_ns = READ_ONCE(value->at_ns);
+		if (at_ns && at_ns <= when_ns && plim_sub_floor(now, at_ns) < TIMER_LATE_NS)
+			break;
+		if (__sync_val_compare_and_swap(&value->at_ns, at_ns, when_ns) != at_ns)
+			continue;
+		/*
+		 * With interrupts off it allocates memory, which may fail: the next caller tries
+		 * again.
+		 */
+		if (bpf_timer_start(&value->timer, plim_sub_floor(when_ns, now), 0))
+			__sync_val_compare_and_swap(&value->at_ns, when_ns, at_ns);
+		at_ns = READ_ONCE(value->at_ns);
+		if (at_ns && at_ns < when_ns)
+			bpf_timer_start(&value->timer, plim_sub_floor(at_ns, now), 0);
+		break;
+	}
 	return 0;
 }
 
@@ -189,6 +208,8 @@ __noinline int bandwidth_return(u32 slot, s32 cpu)
 	bpf_spin_lock(&group->lock);
 	plim_bandwidth_return(&group->pool, &gc->bandwidth, true);
 	bpf_spin_unlock(&group->lock);
+	if (READ_ONCE(group->pool.nr_throttled_cpus))
+		group_timer_at(slot, bpf_ktime_get_ns() + RETURNED_NS);
 	return 0;
 }
 
