@@ -174,9 +174,11 @@ int plimsoll_set_machine(struct plimsoll_machine_change *change)
 		m->overrun_ns = 0;
 	m->over_since_ns = now;
 	bpf_spin_unlock(&m->lock);
-	headroom_on = on;
+	WRITE_ONCE(headroom_on, on);
 	if (on)
 		bpf_timer_start(&value->timer, 1, 0);
+	if (on && !was_on)
+		tokens_begin();
 	return 0;
 }
 

@@ -34,14 +34,14 @@ static __always_inline bool token_available(bool from_idle)
 
 /*
  * Takes a token for this CPU. Returns false if there is none; the CPU is woken
- * when there is one.
+ * when there is one. Without headroom it needs none.
  */
 static __always_inline bool token_take(struct plimsoll_cpu *c, s32 cpu)
 {
 	bool from_idle = c->state == PLIMSOLL_CPU_IDLE;
 	s32 taken;
 
-	if (c->token)
+	if (!headroom_on || c->token)
 		return true;
 	if (!token_available(from_idle)) {
 		cpus_add(token_refused_cpus, cpu);
@@ -49,8 +49,7 @@ static __always_inline bool token_take(struct plimsoll_cpu *c, s32 cpu)
 	}
 	/* Two CPUs may have seen the same last token: the later one returns it. */
 	taken = __sync_fetch_and_add(&nr_tokens, 1);
-	if (headroom_on && taken >= READ_ONCE(tokens_allowed) &&
-	    taken >= READ_ONCE(tokens_tolerated)) {
+	if (taken >= READ_ONCE(tokens_allowed) && taken >= READ_ONCE(tokens_tolerated)) {
 		__sync_fetch_and_sub(&nr_tokens, 1);
 		cpus_add(token_refused_cpus, cpu);
 		return false;
@@ -75,6 +74,19 @@ static __always_inline void token_release(struct plimsoll_cpu *c, s32 cpu)
 		return;
 	cpus_remove(token_cpus, cpu);
 	__sync_fetch_and_sub(&nr_tokens, 1);
+}
+
+/* Headroom begins: CPUs that run batch work without a token ask for one. */
+static __always_inline void tokens_begin(void)
+{
+	struct plimsoll_cpu *c;
+	u32 cpu;
+
+	bpf_for (cpu, 0, nr_cpu_ids) {
+		c = cpu_at(cpu);
+		if (c && READ_ONCE(c->state) == PLIMSOLL_CPU_BATCH)
+			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	}
 }
 
 /* Whether batch work on this CPU has to stop. */

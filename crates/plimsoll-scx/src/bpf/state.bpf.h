@@ -65,15 +65,18 @@ u32 lower_seen;
 u32 lower_exists;
 /* Slots with a limit or a soft cap. Atomic: written by plimsoll_apply and the timer of limits. */
 s32 nr_limited;
-/* Atomic: CPUs that hold a token for batch work, and how many may. */
-s32 nr_tokens;
+/*
+ * Atomic: CPUs that hold a token for batch work, and how many may. Apart from what each switch
+ * reads; without headroom nobody writes them.
+ */
+s32 nr_tokens PLIMSOLL_OWN_LINES;
 s32 tokens_allowed;
 s32 tokens_tolerated; /* of those, whatever the number of idle CPUs */
 /* Atomic: CPUs that are idle, online. Written on idle edges and hotplug. */
 s32 nr_idle;
 s32 nr_online;
 /* Set by plimsoll_set_machine; read anywhere. */
-bool headroom_on;
+bool headroom_on PLIMSOLL_OWN_LINES;
 u32 headroom_cpus;
 /* Runtime that a CPU takes from a pool at a time. Written by plimsoll_set_machine. */
 u64 bandwidth_slice_ns = PLIM_SLICE_DEFAULT_NS;
@@ -86,20 +89,20 @@ u64 server_alone_ns;
  */
 s32 nr_with_turns;
 /* Atomic: CPUs that run tasks of a lower tier, for each tier; see count_tier(). */
-s32 nr_lower[PLIMSOLL_TIERS_PADDED];
+s32 nr_lower[PLIMSOLL_TIERS_PADDED] PLIMSOLL_OWN_LINES;
 /*
  * Since when the overdue queue of an LLC may have tasks; 0: it has none. Set when one is
  * put there; cleared by a CPU that finds the queue empty a while later, because the kernel
  * puts a task there only after ops.enqueue() has returned. Housekeeping repairs it.
  */
-u64 overdue_since_ns[PLIMSOLL_LLCS_MAX];
+u64 overdue_since_ns[PLIMSOLL_LLCS_MAX] PLIMSOLL_OWN_LINES;
 /*
  * The LLC, from 1, whose overdue tasks all CPUs look for: housekeeping found some, a second
  * after the last look. 0: none. Cleared by a CPU that finds none.
  */
 u32 llc_overdue;
 /* CPUs that were refused a token, a bit each; atomic. */
-plim_u64 token_refused_cpus[PLIMSOLL_CPU_WORDS];
+plim_u64 token_refused_cpus[PLIMSOLL_CPU_WORDS] PLIMSOLL_OWN_LINES;
 /* CPUs that hold a token, a bit each; atomic. */
 plim_u64 token_cpus[PLIMSOLL_CPU_WORDS];
 
