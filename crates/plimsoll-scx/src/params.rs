@@ -13,6 +13,7 @@ use crate::bpf_intf::{
     plimsoll_group_flags_PLIMSOLL_CAP as CAP, plimsoll_group_flags_PLIMSOLL_CPU_LIMIT as CPU_LIMIT,
     plimsoll_group_flags_PLIMSOLL_PER_TASK as PER_TASK,
     plimsoll_group_flags_PLIMSOLL_QUOTA as QUOTA,
+    plimsoll_group_flags_PLIMSOLL_QUOTA_IN_FILE as QUOTA_IN_FILE,
     plimsoll_group_flags_PLIMSOLL_SOFT_CAP as SOFT_CAP, plimsoll_group_flags_PLIMSOLL_USED as USED,
     plimsoll_limits_PLIMSOLL_SLOT_NONE as SLOT_NONE, plimsoll_params,
 };
@@ -29,10 +30,10 @@ pub(crate) fn cgroup_id(folder: &Path) -> Result<u64, CgroupError> {
 }
 
 /// Converts knobs. The scheduler itself finds the slot of the group around.
-pub(crate) fn params_of(knobs: &Knobs, cgroup_id: u64) -> plimsoll_params {
+pub(crate) fn params_of(knobs: &Knobs, is_foreign: bool, cgroup_id: u64) -> plimsoll_params {
     plimsoll_params {
         cgroup_id,
-        flags: flags_of(knobs),
+        flags: flags_of(knobs, is_foreign),
         parent: SLOT_NONE,
         weight: knobs.weight.map_or(0, |weight| weight.weight),
         cpu_limit_ppm: knobs.cpu_limit.map_or(PPM, |limit| limit.ppm),
@@ -43,18 +44,19 @@ pub(crate) fn params_of(knobs: &Knobs, cgroup_id: u64) -> plimsoll_params {
 
 /// The parameters of a cgroup that is to have no group.
 pub(crate) fn none(cgroup_id: u64) -> plimsoll_params {
-    let mut params = params_of(&Knobs::default(), cgroup_id);
+    let mut params = params_of(&Knobs::default(), false, cgroup_id);
     params.flags = 0;
     params
 }
 
-fn flags_of(knobs: &Knobs) -> u32 {
+fn flags_of(knobs: &Knobs, is_foreign: bool) -> u32 {
     let is_batch = knobs.class == Some(Class::Batch);
     let has_quota = knobs.quota.is_some_and(|quota| quota.quota_ns.is_some());
     let flags = [
         (true, USED),
         (is_batch, BATCH),
         (has_quota, QUOTA),
+        (has_quota && !is_foreign, QUOTA_IN_FILE),
         // With per-task caps, the tree as a whole has none.
         (knobs.cap.is_some() && !knobs.per_task, CAP),
         (knobs.soft_cap.is_some(), SOFT_CAP),
@@ -99,7 +101,7 @@ mod tests {
     use super::*;
 
     fn params(json: &str) -> plimsoll_params {
-        params_of(&serde_json::from_str(json).unwrap(), 7)
+        params_of(&serde_json::from_str(json).unwrap(), true, 7)
     }
 
     #[test]

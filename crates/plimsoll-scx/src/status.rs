@@ -48,7 +48,8 @@ pub(crate) fn dump_file(runtime: &RuntimeFolder) -> PathBuf {
 }
 
 /// Message about the functions that are lost until the scheduler is loaded again.
-pub(crate) const LOSS: &str = "no limit holds, but batch groups stay in the background";
+pub(crate) const LOSS: &str =
+    "only quotas of groups that `run` made hold, and batch groups stay in the background";
 
 impl Status {
     /// Publishes the status. A failure is ignored: control continues without.
@@ -101,7 +102,7 @@ mod tests {
         assert_eq!(sample_of(Activity::Running).loss, None);
         let down = sample_of(Activity::Down);
         assert_eq!(down.state, "down");
-        assert!(down.loss.unwrap().contains("no limit holds"));
+        assert!(down.loss.unwrap().contains("only quotas"));
         let loading = sample_of(Activity::Loading);
         assert!(loading.loss.unwrap().contains("in the background"));
     }

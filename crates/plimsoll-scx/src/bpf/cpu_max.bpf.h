@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * cpu.max of cgroups, whoever set it: a quota like that of a group, in a slot of its own.
- * Where a cgroup has both, both hold.
+ * Where a cgroup has both, both hold, unless the group's quota is in the file, too, for the time
+ * without the scheduler.
  *
  * The kernel's callbacks, which may run side by side, write down what the files say. A timer
  * gives the limits their slots. It never runs beside itself, so slots of limits have one writer.

@@ -65,6 +65,7 @@ enum plimsoll_group_flags {
 	PLIMSOLL_SOFT_CAP = 1 << 4,
 	PLIMSOLL_PER_TASK = 1 << 5, /* hard and soft cap are each task's own */
 	PLIMSOLL_CPU_LIMIT = 1 << 6,
+	PLIMSOLL_QUOTA_IN_FILE = 1 << 7, /* also by cpu.max, which is not charged then */
 };
 
 /* Activity of a CPU. */

@@ -467,7 +467,7 @@ __noinline int chain_follow(u32 slot)
 {
 	struct plimsoll_group *group = group_at(slot);
 	struct cgroup_record *record;
-	u32 *index, next;
+	u32 *index, next = 0;
 	u64 id;
 
 	if (!group || !(group->params.flags & PLIMSOLL_USED))
@@ -477,7 +477,8 @@ __noinline int chain_follow(u32 slot)
 	record = index ? record_at(*index) : NULL;
 	if (!record)
 		return 0;
-	next = slot < PLIMSOLL_GROUPS_MAX ? record->limit_slot : 0;
+	if (slot < PLIMSOLL_GROUPS_MAX && !(group->params.flags & PLIMSOLL_QUOTA_IN_FILE))
+		next = record->limit_slot;
 	WRITE_ONCE(group->params.parent, next ?: chain_at(record->parent));
 	return 0;
 }

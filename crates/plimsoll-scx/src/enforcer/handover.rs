@@ -155,7 +155,7 @@ pub(super) fn hand_over(
 ) -> Result<()> {
     let mut now = Scheduled {
         knobs: group.knobs.clone(),
-        params: params::params_of(&group.knobs, cgroup_id),
+        params: params::params_of(&group.knobs, group.is_foreign(), cgroup_id),
         earlier: Counts::default(),
         behind: Vec::new(),
     };

@@ -18,7 +18,7 @@ use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::enforcer::{Enforcer, Tick};
 use plimsoll_engine::group_policy::GroupPolicy;
 use plimsoll_engine::journal::Journal;
-use plimsoll_engine::knobs::{Class, Demand, Knobs};
+use plimsoll_engine::knobs::{Burst, Class, Demand, Knobs};
 use plimsoll_engine::machine_policy::MachinePolicy;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::sample::{HeadroomSample, MachineSample, Sample, SchedulerSample, TaskRates};
@@ -113,14 +113,24 @@ struct Looks {
 }
 
 /// The part of a group that the stock enforcer applies. The kernel accepts no weight for a cgroup
-/// with an idle mark of its own, such as a foreign one, but the scheduler does.
+/// with an idle mark of its own, such as a foreign one, but the scheduler does. A quota in the file
+/// holds while the kernel has thrown the scheduler out, with as much burst as the file can say; that
+/// of a foreign cgroup may be somebody else's.
 fn stock_part(group: &GroupPolicy) -> GroupPolicy {
+    let (knobs, is_own) = (&group.knobs, !group.is_foreign());
+    let quota = knobs.quota.filter(|_| is_own);
+    let burst_max_ns = quota.and_then(|quota| quota.quota_ns);
+    let burst = knobs.burst.zip(burst_max_ns);
     let knobs = match group.is_scheduled {
-        false => group.knobs.clone(),
+        false => knobs.clone(),
         true => Knobs {
-            class: group.knobs.class,
-            nice: group.knobs.nice,
-            weight: group.knobs.weight.filter(|_| !group.is_foreign()),
+            class: knobs.class,
+            nice: knobs.nice,
+            weight: knobs.weight.filter(|_| is_own),
+            quota,
+            burst: burst.map(|(burst, most_ns)| Burst {
+                burst_ns: burst.burst_ns.min(most_ns),
+            }),
             ..Knobs::default()
         },
     };
@@ -527,24 +537,33 @@ mod tests {
     }
 
     #[test]
-    fn knobs_of_the_scheduler_are_not_enforced_twice() {
+    fn a_quota_is_in_the_file_too_as_far_as_that_can_say_it() {
         let all = r#"{"class": "batch", "nice": "5", "weight": "50", "quota": "1cpus",
             "burst": "10ms", "cap": "50%", "soft-cap": "10%", "half-life": "5s", "per-task": true,
             "headroom": "30%", "tolerance": "1ms/100ms", "cpu-limit": "80%"}"#;
         let left = part(all, false, true);
-        let expected = r#"{"class": "batch", "nice": "5", "weight": "50"}"#;
+        let expected = r#"{"class": "batch", "nice": "5", "weight": "50", "quota": "1cpus",
+            "burst": "10ms"}"#;
         assert_eq!(left, serde_json::from_str(expected).unwrap());
+        let burst = |json| part(json, false, true).burst;
+        let most = burst(r#"{"quota": "10ms/100ms", "burst": "10ms"}"#);
+        let more = burst(r#"{"quota": "10ms/100ms", "burst": "50ms"}"#);
+        assert_eq!(more, most);
     }
 
     #[test]
-    fn a_foreign_cgroup_has_its_weight_from_the_scheduler() {
-        let left = part(r#"{"class": "batch", "weight": "50"}"#, true, true);
+    fn a_foreign_cgroup_has_its_weight_and_quota_from_the_scheduler() {
+        let left = part(
+            r#"{"class": "batch", "weight": "50", "quota": "1cpus"}"#,
+            true,
+            true,
+        );
         assert_eq!(left, serde_json::from_str(r#"{"class": "batch"}"#).unwrap());
     }
 
     #[test]
     fn stock_knobs_enforce_what_the_scheduler_does_not() {
-        let json = r#"{"quota": "1cpus", "nice": "3"}"#;
+        let json = r#"{"cap": "50%", "nice": "3"}"#;
         assert_eq!(
             part(json, false, false),
             serde_json::from_str(json).unwrap()

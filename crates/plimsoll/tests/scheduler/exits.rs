@@ -22,8 +22,9 @@ fn expect_reload(rig: &Loan, nr_reloads: u64) {
     });
     let log = rig.owner_log().to_lowercase();
     assert!(log.contains("sysrq"), "{log}");
-    // Meanwhile it stays in the background.
+    // Meanwhile it stays in the background, and its quota holds.
     assert_eq!(knob(&group.parent().unwrap(), "cpu.idle"), "1");
+    assert_eq!(quota_us(&group), 30_000);
     rig.wait_until_reloaded(nr_reloads);
     // The slot of a command that has just ended may be there some seconds longer.
     wait_until("no other group has a slot", || rig.nr_slots() == 1);
@@ -131,7 +132,7 @@ fn it_reports_that_limits_of_normal_groups_are_not_in_force() {
     throw_out();
     wait_until("the loss is told", || {
         let told = rig.owner_log();
-        told.contains("no limit holds, but batch groups")
+        told.contains("hold, and batch groups")
             && told.contains("group work: its limits do not hold")
             && told.contains("group work: its limits hold again")
     });
