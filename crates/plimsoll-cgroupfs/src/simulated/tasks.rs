@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use super::error;
@@ -134,11 +135,12 @@ impl Tasks {
         let pid = below_proc.parent().and_then(Path::to_str);
         let pid = pid.filter(|_| below_proc.ends_with("cgroup"));
         let task = pid.and_then(|pid| self.all.get(&pid.parse().ok()?));
-        let cgroup = task.ok_or(error(libc::ENOENT))?.cgroup.display();
-        Ok(match version {
-            Version::V1 => format!("1:cpu,cpuacct:/{cgroup}\n"),
-            Version::V2 => format!("0::/{cgroup}\n"),
-        }
-        .into_bytes())
+        let cgroup = &task.ok_or(error(libc::ENOENT))?.cgroup;
+        let controllers: &[u8] = match version {
+            Version::V1 => b"1:cpu,cpuacct:/",
+            Version::V2 => b"0::/",
+        };
+        // A name may be no UTF-8.
+        Ok([controllers, cgroup.as_os_str().as_bytes(), b"\n"].concat())
     }
 }

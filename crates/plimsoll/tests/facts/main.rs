@@ -10,6 +10,8 @@
 //! they fail.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../../../plimsoll-cgroupfs/tests/conformance/cases.rs"]
+mod cases;
 #[path = "../common/mod.rs"]
 mod common;
 
