@@ -89,11 +89,12 @@ fn place(row: &Row) -> (&str, &str) {
     (name, &row.kernel)
 }
 
-/// The table of docs/scheduler.md.
+/// The table of docs/scheduler.md: the scheduler's rows whose bound is missed, and those that stand
+/// beside them without one.
 #[must_use]
 pub fn scheduler_table(promises: &[Row]) -> String {
-    let of_scheduler = |row: &&Row| !test(row).starts_with("stock::");
-    table(promises.iter().filter(of_scheduler))
+    let is_shown = |row: &&Row| !test(row).starts_with("stock::") && row.verdict != Verdict::Met;
+    table(promises.iter().filter(is_shown))
 }
 
 /// Rows for a terminal.
