@@ -21,6 +21,7 @@ mod cgroupfs;
 mod command_process;
 mod daemon;
 mod doctor;
+mod documents;
 mod faults;
 mod guard;
 mod handles;

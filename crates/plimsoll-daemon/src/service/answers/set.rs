@@ -68,6 +68,10 @@ impl Service {
             let desired = desired.ok_or(format!("{key}: cannot be in a group"))?;
             return self.planned(key, &desired);
         }
+        if let Err(error) = self.check_without_cgroups(found) {
+            self.requests.put(key, before);
+            return Err(one_line(error));
+        }
         self.overwrite(&self.names_of(found));
         self.request_found(found);
         self.reconcile();
@@ -88,6 +92,14 @@ impl Service {
             Err(_) => Vec::new(),
         };
         Ok(warned(self.groups_now(&names), left))
+    }
+
+    /// Checks a group of the file that no cgroup matches now, and which so is not put into force.
+    fn check_without_cgroups(&self, found: &Found) -> plimsoll_engine::Result<()> {
+        let desired = self.desired_of(found);
+        let unmatched = desired.filter(|_| self.names_of(found).is_empty());
+        let check = |desired| self.enforcement.planner.check(&desired);
+        unmatched.map_or(Ok(()), check)
     }
 
     /// Moves a process into its group again if something else has moved it out, with those that it
