@@ -59,6 +59,7 @@ pub const LATENCY: [Policy; 6] = [
 pub const LATENCY_LOADS: [u8; 7] = [100, 110, 120, 130, 140, 150, 160];
 /// Shares of the machine at which a service is measured eight times, in percent.
 pub const SEED_LOADS: [u8; 4] = [6, 30, 50, 70];
+pub const SEED_CPUS: [Cpus; 2] = [Cpus::TWO, Cpus::FOUR];
 /// Policies of which each load is measured eight times.
 pub const SEED_POLICIES: [Policy; 5] = [
     Policy::Alone,
@@ -137,8 +138,10 @@ pub fn full() -> Vec<Cell> {
             }
             cells.add(kernel, cpus, &all, Workload::Tcp400);
         }
-        for percent in SEED_LOADS {
-            cells.add(kernel, Cpus::TWO, &SEED_POLICIES, Workload::Seeds(percent));
+        for cpus in SEED_CPUS {
+            for percent in SEED_LOADS {
+                cells.add(kernel, cpus, &SEED_POLICIES, Workload::Seeds(percent));
+            }
         }
         cells.add(kernel, Cpus::TWO, &all, Workload::Web);
         sources(&mut cells, kernel);
