@@ -1,5 +1,6 @@
 //! Reaction times and costs of the daemon, and shares of batch work while it is stopped.
 
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -112,6 +113,32 @@ fn a_thousand_groups() {
     print_cpu_time(&daemon, "a thousand idle batch groups under headroom");
     daemon.stop();
     groups.iter().for_each(remove_group);
+}
+
+#[test]
+fn a_command_starts_in_a_group() {
+    let host = Host::new();
+    let ms_of = |mut command: Command| {
+        let start = Instant::now();
+        let status = command.stderr(Stdio::null()).status().unwrap();
+        assert!(status.success());
+        start.elapsed().as_secs_f64() * 1e3
+    };
+    let end_owner = || wait_until("no owner is left", || host.end_idle_owner());
+    let alone = ms_of(Command::new("true"));
+    let words = "run --enforcer cgroup --class batch -- true".split(' ');
+    let more = || ms_of(host.plimsoll(words.clone())) - alone;
+    let first = [(); 5].map(|()| {
+        end_owner();
+        more()
+    });
+    let next = [(); 5].map(|()| more());
+    let what = "`run --class batch -- true` more than `true`, most of five";
+    let beside = format!("{what}, beside an owner");
+    DAEMON.figure(&beside, most(&next), "ms", 0.0..=SLOWER * 10.0);
+    let starts = format!("{what}, which starts one");
+    DAEMON.figure(&starts, most(&first), "ms", 0.0..=SLOWER * 40.0);
+    end_owner();
 }
 
 #[test]
