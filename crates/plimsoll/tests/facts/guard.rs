@@ -45,6 +45,18 @@ fn without_the_guard_run_says_what_a_service_has_to_expect() {
 
 #[test]
 fn an_owner_that_may_attach_no_guard_has_its_privileged_clients_say_so() {
+    // CAP_SYS_ADMIN, CAP_PERFMON and CAP_BPF, in include/uapi/linux/capability.h.
+    privileged_clients_say_so(&[21, 38, 39]);
+}
+
+#[test]
+fn an_owner_that_gets_no_real_time_threads_has_its_privileged_clients_say_so() {
+    // CAP_SYS_NICE.
+    privileged_clients_say_so(&[23]);
+}
+
+/// `lacks`: the capabilities that the owner has not.
+fn privileged_clients_say_so(lacks: &'static [libc::c_int]) {
     let host = Host::new();
     let off = ["run", "--enforcer", "cgroup", "--class", "batch", "true"];
     let mut without = host.plimsoll(off);
@@ -54,10 +66,9 @@ fn an_owner_that_may_attach_no_guard_has_its_privileged_clients_say_so() {
     let mut first = host.plimsoll(["run", "--name", "first", "--", "sleep", "600"]);
     // SAFETY: system calls that take numbers.
     unsafe {
-        first.pre_exec(|| {
-            // CAP_SYS_ADMIN, CAP_PERFMON and CAP_BPF, in include/uapi/linux/capability.h.
-            for capability in [21, 38, 39] {
-                if libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) != 0 {
+        first.pre_exec(move || {
+            for capability in lacks {
+                if libc::prctl(libc::PR_CAPBSET_DROP, *capability, 0, 0, 0) != 0 {
                     return Err(std::io::Error::last_os_error());
                 }
             }
@@ -228,6 +239,16 @@ mod vm_only {
         wait_until_free(&host, everywhere);
         work.stop();
         forks.stop();
+    }
+
+    #[test]
+    fn the_next_owner_attaches_a_guard_after_a_killed_one() {
+        let (host, work) = beside_burners();
+        host.kill_owner();
+        host.sleeper("other", BATCH).stop();
+        wait_until_attached(&host);
+        assert!(!threads(&host).is_empty());
+        work.stop();
     }
 
     #[test]
