@@ -180,10 +180,22 @@ impl Bucket {
     }
 }
 
-/// Remaining share of an average after `elapsed_ns`: `2^(-elapsed / half_life)`
-/// in ppm.
-#[must_use]
-pub fn decay_ppm(elapsed_ns: u64, half_life_ns: u64) -> u64 {
-    // SAFETY: a pure function of two integers, defined for all of them.
-    unsafe { ffi::plim_ratecap_decay_ppm(elapsed_ns, half_life_ns) }
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn decay_is_a_power_of_two(
+            elapsed_ns in 0..=400_000_000_000u64,
+            half_life_ns in HALF_LIFE_MIN_NS..=HALF_LIFE_MAX_NS,
+        ) {
+            let exact = (-(elapsed_ns as f64) / half_life_ns as f64).exp2() * 1e6;
+            // SAFETY: a pure function of two integers, defined for all of them.
+            let decay = unsafe { ffi::plim_ratecap_decay_ppm(elapsed_ns, half_life_ns) } as f64;
+            prop_assert!((decay - exact).abs() <= exact * 0.0003 + 1.5, "{} {}", decay, exact);
+        }
+    }
 }

@@ -1,9 +1,12 @@
 //! Property tests of the order of tasks, against the promises of SPEC and an
 //! exact account of service.
 
-use plimsoll_policy::NSEC_PER_MSEC as MS;
-use plimsoll_policy::order::{self, PART_WHOLE, REQUEST_MAX_NS, Task, WEIGHT_UNIT};
+mod calls;
+
 use proptest::prelude::*;
+
+use self::calls::{PART_WHOLE, REQUEST_MAX_NS, Task, WEIGHT_UNIT};
+use crate::NSEC_PER_MSEC as MS;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -52,13 +55,13 @@ impl Machine {
     /// All are in one group, and never out of its load.
     fn new(demands: &[Demand], nr_cpus: usize) -> Self {
         let clock = u64::MAX - 1_000;
-        let weights = demands.iter().map(|demand| order::nice_weight(demand.nice));
+        let weights = demands.iter().map(|demand| calls::nice_weight(demand.nice));
         let load: u64 = weights.map(u64::from).sum();
-        let part_of = |weight| order::part(PART_WHOLE, weight, demands.len() as u32, load);
+        let part_of = |weight| calls::part(PART_WHOLE, weight, demands.len() as u32, load);
         let member = |demand: &Demand| Member {
             demand: *demand,
-            effective: u64::from(order::nice_weight(demand.nice)) * (WEIGHT_UNIT / 1024),
-            part: part_of(order::nice_weight(demand.nice)),
+            effective: u64::from(calls::nice_weight(demand.nice)) * (WEIGHT_UNIT / 1024),
+            part: part_of(calls::nice_weight(demand.nice)),
             order: Task::new(clock),
             state: State::Asleep {
                 until_ns: 0,
@@ -126,14 +129,14 @@ impl Machine {
         let running = self.running.iter().flatten().copied();
         let latest = running.reduce(|a, b| {
             let (of_a, of_b) = (&self.members[a].order, &self.members[b].order);
-            if order::before(of_a.deadline(), of_b.deadline()) {
+            if calls::before(of_a.deadline(), of_b.deadline()) {
                 b
             } else {
                 a
             }
         });
         let Some(victim) = latest else { return };
-        if order::preempts(&self.members[task].order, &self.members[victim].order) {
+        if calls::preempts(&self.members[task].order, &self.members[victim].order) {
             self.stop(victim);
         }
     }
@@ -151,7 +154,7 @@ impl Machine {
         let waits = |task: &usize| matches!(self.members[*task].state, State::Waits { .. });
         (0..self.members.len()).filter(waits).reduce(|a, b| {
             let (of_a, of_b) = (&self.members[a].order, &self.members[b].order);
-            if order::before(of_b.deadline(), of_a.deadline()) {
+            if calls::before(of_b.deadline(), of_a.deadline()) {
                 b
             } else {
                 a
@@ -170,7 +173,7 @@ impl Machine {
                 let waited_ns = self.now_ns - since_ns;
                 prop_assert!(waited_ns <= bound_ns, "waited {waited_ns}, {bound_ns}");
             }
-            self.clock = order::picked(self.clock, member.order.start());
+            self.clock = calls::picked(self.clock, member.order.start());
             member.state = State::Runs;
             self.running[cpu] = Some(task);
         }
@@ -233,7 +236,7 @@ impl Machine {
 
     /// A request of this task, as virtual time.
     fn request(&self, task: usize) -> u128 {
-        u128::from(order::delta(REQUEST_MAX_NS, self.members[task].effective))
+        u128::from(calls::delta(REQUEST_MAX_NS, self.members[task].effective))
     }
 }
 
@@ -272,7 +275,7 @@ proptest! {
     #[test]
     fn virtual_time_is_the_exact_quotient_rounded_up(ran_ns: u32, effective in 1..1u64 << 27) {
         let exact = (u128::from(ran_ns) << 20).div_ceil(u128::from(effective));
-        prop_assert_eq!(u128::from(order::delta(ran_ns.into(), effective)), exact);
+        prop_assert_eq!(u128::from(calls::delta(ran_ns.into(), effective)), exact);
     }
 }
 
@@ -312,18 +315,18 @@ fn ran_beside_tasks_in_turn(nr_tasks: usize, burst_ns: u64, total_ns: u64) -> [u
     alone.wake(clock, clock, 0, WEIGHT_UNIT, PART_WHOLE);
     tasks[turn].wake(clock, clock, 0, WEIGHT_UNIT, PART_WHOLE);
     while ran_ns + of_group_ns < total_ns {
-        if order::before(alone.deadline(), tasks[turn].deadline()) {
-            clock = order::picked(clock, alone.start());
+        if calls::before(alone.deadline(), tasks[turn].deadline()) {
+            clock = calls::picked(clock, alone.start());
             let run_ns = alone.left_ns(WEIGHT_UNIT);
             alone.charge(run_ns, WEIGHT_UNIT);
             alone.requeue(clock, WEIGHT_UNIT, PART_WHOLE);
             ran_ns += run_ns;
             continue;
         }
-        clock = order::picked(clock, tasks[turn].start());
+        clock = calls::picked(clock, tasks[turn].start());
         tasks[turn].charge(burst_ns, WEIGHT_UNIT);
-        group_clock = order::group_clock(group_clock, clock)
-            .wrapping_add(order::delta(burst_ns, WEIGHT_UNIT));
+        group_clock = calls::group_clock(group_clock, clock)
+            .wrapping_add(calls::delta(burst_ns, WEIGHT_UNIT));
         tasks[turn].block(clock);
         of_group_ns += burst_ns;
         turn = (turn + 1) % nr_tasks;
@@ -360,7 +363,7 @@ fn ran_beside_a_throttled_one(heavier: u32, period_ns: u64, total_ns: u64) -> [u
         _ => WEIGHT_UNIT * u64::from(heavier) / u64::from(1 + heavier),
     };
     let part_of = |task: usize, is_throttled: bool| match task {
-        1 if !is_throttled => order::part(PART_WHOLE, 1, 2, u64::from(1 + heavier)),
+        1 if !is_throttled => calls::part(PART_WHOLE, 1, 2, u64::from(1 + heavier)),
         _ => PART_WHOLE,
     };
     for task in &mut tasks {
@@ -384,14 +387,14 @@ fn ran_beside_a_throttled_one(heavier: u32, period_ns: u64, total_ns: u64) -> [u
         }
         let nr_tasks = if is_throttled { 2 } else { 3 };
         let first = (0..nr_tasks).reduce(|a, b| {
-            match order::before(tasks[b].deadline(), tasks[a].deadline()) {
+            match calls::before(tasks[b].deadline(), tasks[a].deadline()) {
                 true => b,
                 false => a,
             }
         });
         let task = first.expect("two at least");
         let effective = effective_of(task, is_throttled);
-        clock = order::picked(clock, tasks[task].start());
+        clock = calls::picked(clock, tasks[task].start());
         let run_ns = tasks[task].left_ns(effective).max(1);
         tasks[task].charge(run_ns, effective);
         tasks[task].requeue(clock, effective, part_of(task, is_throttled));
