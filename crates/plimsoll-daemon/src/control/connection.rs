@@ -4,11 +4,11 @@ use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use super::clock::Clock;
 use super::handler::Handler;
 use super::handles::{self, Received};
 use super::protocol::{Answer, Envelope, REQUEST_BYTES_MAX, VERSION};
@@ -41,7 +41,7 @@ pub enum Doing {
 }
 
 pub struct Connection {
-    clock: Clock,
+    handler: Arc<dyn Handler>,
     stream: UnixStream,
     received: Vec<u8>,
     /// Handle that came with the received bytes.
@@ -61,11 +61,11 @@ pub struct Connection {
 pub struct Ended;
 
 impl Connection {
-    pub fn new(stream: UnixStream, clock: Clock) -> io::Result<Self> {
+    pub fn new(stream: UnixStream, handler: Arc<dyn Handler>) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
-        let now = clock.now();
+        let now = handler.now();
         Ok(Self {
-            clock,
+            handler,
             stream,
             received: Vec::new(),
             handle: None,
@@ -78,7 +78,7 @@ impl Connection {
     }
 
     pub fn now(&self) -> Instant {
-        self.clock.now()
+        self.handler.now()
     }
 
     pub fn stream(&self) -> &UnixStream {
@@ -149,7 +149,7 @@ impl Connection {
                     return Ok(());
                 }
                 self.handle = handle.or(self.handle.take());
-                self.moved = self.clock.now();
+                self.moved = self.handler.now();
                 if self.received.is_empty() {
                     self.began = self.moved;
                 }
@@ -162,19 +162,20 @@ impl Connection {
     }
 
     /// Answers the next request if it is whole, and refuses one that is too long.
-    pub fn answer(&mut self, handler: &dyn Handler) {
+    pub fn answer(&mut self) {
         if self.doing() != Doing::Asking {
             return;
         }
         match self.received.iter().position(|byte| *byte == b'\n') {
             Some(end) if end <= REQUEST_BYTES_MAX => {
-                let answer = answer_line(&self.received[..end], self.handle.take(), handler);
+                let (line, handle) = (&self.received[..end], self.handle.take());
+                let answer = answer_line(line, handle, &*self.handler);
                 self.received.drain(..=end);
                 self.send(&answer);
             }
             None if self.received.len() <= REQUEST_BYTES_MAX => {}
             _ => {
-                handler.unreadable();
+                self.handler.unreadable();
                 self.refuse(&format!(
                     "the request is longer than {REQUEST_BYTES_MAX} bytes"
                 ));
@@ -197,7 +198,7 @@ impl Connection {
         self.unsent = text.unwrap_or_default();
         self.unsent.push(b'\n');
         self.sent = 0;
-        self.began = self.clock.now();
+        self.began = self.handler.now();
         self.moved = self.began;
     }
 
@@ -211,7 +212,7 @@ impl Connection {
                 Ok(0) => return Err(Ended),
                 Ok(length) => {
                     self.sent += length;
-                    self.moved = self.clock.now();
+                    self.moved = self.handler.now();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -225,7 +226,7 @@ impl Connection {
             // Frees megabytes that an idle client would hold.
             self.unsent = Vec::new();
             self.sent = 0;
-            self.began = self.clock.now();
+            self.began = self.handler.now();
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Interface of the service to the control socket.
 
 use std::os::fd::OwnedFd;
+use std::time::Instant;
 
 use super::protocol::{Answer, Request};
 
@@ -11,4 +12,9 @@ pub trait Handler: Send + Sync {
 
     /// Notes that a line was refused because it is not a request.
     fn unreadable(&self) {}
+
+    /// Reads the clock of the clients' deadlines.
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
 }

@@ -6,13 +6,11 @@
 //! | `client.rs` | client of a daemon |
 //! | `server.rs` | the socket: one thread for all clients |
 //! | `connection.rs` | one client: its buffers and deadlines |
-//! | `clock.rs` | clock of the deadlines |
 //! | `handler.rs` | interface of the service to the server |
 //!
 //! The socket's mode alone decides who may connect; a connected client may ask for everything.
 
 pub mod client;
-pub mod clock;
 pub mod connection;
 pub mod handler;
 pub mod handles;

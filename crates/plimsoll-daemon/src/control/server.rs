@@ -21,7 +21,6 @@ use nix::sys::socket::{
 use nix::unistd::{Group, geteuid};
 use thiserror::Error;
 
-use super::clock::Clock;
 use super::connection::{Connection, Doing, Ended};
 use super::handler::Handler;
 use super::protocol::OPERATORS;
@@ -66,15 +65,6 @@ impl Server {
     /// # Errors
     /// When another daemon listens there, or the folder is not writable.
     pub fn bind(path: &Path, handler: Arc<dyn Handler>) -> Result<Self, ServerError> {
-        Self::bind_with_clock(path, handler, Clock::default())
-    }
-
-    /// Does the same as [`Server::bind`], with deadlines by a clock.
-    pub fn bind_with_clock(
-        path: &Path,
-        handler: Arc<dyn Handler>,
-        clock: Clock,
-    ) -> Result<Self, ServerError> {
         if UnixStream::connect(path).is_ok() {
             return Err(ServerError::Taken { path: path.into() });
         }
@@ -85,7 +75,6 @@ impl Server {
         let (listener, identity, problem) = make_socket(path).map_err(failed)?;
         let (stop, stopped) = UnixStream::pair().map_err(failed)?;
         let service = Service {
-            clock,
             listener,
             stopped,
             handler,
@@ -212,12 +201,7 @@ fn poll_unless_interrupted(files: &mut [PollFd], time: PollTimeout) -> io::Resul
 }
 
 /// Serves a client without blocking: one request at most.
-fn turn(
-    client: &mut Connection,
-    is_ready: bool,
-    may_answer: bool,
-    handler: &dyn Handler,
-) -> Result<(), Ended> {
+fn turn(client: &mut Connection, is_ready: bool, may_answer: bool) -> Result<(), Ended> {
     if is_ready {
         // No event was requested of a client that waits, so it hung up.
         if client.has_request() {
@@ -230,7 +214,7 @@ fn turn(
         client.receive()?;
     }
     if may_answer {
-        client.answer(handler);
+        client.answer();
     }
     client.transmit()?;
     // A whole request waits for the server, so the client's deadline does not apply.
@@ -241,7 +225,6 @@ fn turn(
 }
 
 struct Service {
-    clock: Clock,
     listener: UnixListener,
     stopped: UnixStream,
     handler: Arc<dyn Handler>,
@@ -264,7 +247,7 @@ impl Service {
             }
             self.serve_all(&ready.clients);
             self.make_room();
-            if ready.listener || self.accept_after.is_some_and(|at| at <= self.clock.now()) {
+            if ready.listener || self.accept_after.is_some_and(|at| at <= self.handler.now()) {
                 self.accept_some();
             }
         }
@@ -275,14 +258,14 @@ impl Service {
         self.accept_some();
         for client in &mut self.clients {
             if client.receive().is_ok() {
-                client.answer(&*self.handler);
+                client.answer();
                 let _ = client.transmit();
             }
         }
     }
 
     fn wait(&self) -> io::Result<Ready> {
-        let now = self.clock.now();
+        let now = self.handler.now();
         let hears = !self.is_full() && self.accept_after.is_none_or(|at| at <= now);
         let hear = if hears {
             PollFlags::POLLIN
@@ -296,7 +279,7 @@ impl Service {
         let clients = self.clients.iter();
         files.extend(clients.map(|client| PollFd::new(client.stream().as_fd(), events(client))));
         let left = self.due(now).saturating_duration_since(now);
-        poll_unless_interrupted(&mut files, timeout(self.clock.block_for(left)))?;
+        poll_unless_interrupted(&mut files, timeout(left))?;
         let is_ready = |file: &PollFd| file.any().unwrap_or(false);
         Ok(Ready {
             stopped: is_ready(&files[0]),
@@ -338,12 +321,11 @@ impl Service {
     fn serve_all(&mut self, ready: &[bool]) {
         let mut ready = ready.iter();
         let mut unsent = self.unsent_bytes();
-        let handler = &*self.handler;
         self.clients.retain_mut(|client| {
             let is_ready = ready.next().is_some_and(|is_ready| *is_ready);
             let before = client.unsent_bytes();
             let may_answer = unsent <= UNSENT_BYTES_MAX;
-            let stays = turn(client, is_ready, may_answer, handler).is_ok();
+            let stays = turn(client, is_ready, may_answer).is_ok();
             let after = if stays { client.unsent_bytes() } else { 0 };
             unsent = unsent + after - before;
             stays
@@ -353,7 +335,7 @@ impl Service {
     /// Disconnects idle clients while others wait: without a request they take a slot, and
     /// with an unread answer they take memory.
     fn make_room(&mut self) {
-        let now = self.clock.now();
+        let now = self.handler.now();
         if self.is_laden() {
             self.clients.retain(|client| {
                 client.doing() != Doing::Answering
@@ -381,14 +363,14 @@ impl Service {
             match self.listener.accept() {
                 Ok((stream, _)) => {
                     // A client that has gone is not served.
-                    if let Ok(client) = Connection::new(stream, self.clock.clone()) {
+                    if let Ok(client) = Connection::new(stream, Arc::clone(&self.handler)) {
                         self.clients.push(client);
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(_) => {
-                    self.accept_after = Some(self.clock.now() + LOOK_AGAIN);
+                    self.accept_after = Some(self.handler.now() + LOOK_AGAIN);
                     return;
                 }
             }

@@ -6,7 +6,6 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use plimsoll_daemon::control::clock::Clock;
 use plimsoll_daemon::control::connection::WHOLE_WITHIN;
 use plimsoll_daemon::control::protocol::{Answer, Request};
 use plimsoll_daemon::control::server::CLIENTS_MAX;
@@ -26,7 +25,7 @@ fn a_request_that_trickles_in_is_refused_after_its_deadline_and_not_before() {
         }
         rig.is_answered();
         assert!(!slow.iter().any(has_heard));
-        rig.clock.advance(passes);
+        rig.advance(passes);
     }
     for mut slow in slow {
         let mut answer = String::new();
@@ -38,19 +37,18 @@ fn a_request_that_trickles_in_is_refused_after_its_deadline_and_not_before() {
 
 #[test]
 fn a_request_that_was_whole_in_time_outlives_a_long_answer() {
-    let clock = Clock::manual();
     let rest = Arc::new(Mutex::new(None::<UnixStream>));
     let handler = Echo::at_debug({
-        let (clock, rest) = (clock.clone(), rest.clone());
-        move || {
+        let rest = rest.clone();
+        move |echo: &Echo| {
             // The request becomes whole while another is answered, which takes longer than a
             // request may.
             let mut rest = rest.lock().unwrap();
             rest.as_mut().unwrap().write_all(&REQUEST[20..]).unwrap();
-            clock.advance(WHOLE_WITHIN + MS);
+            echo.advance(WHOLE_WITHIN + MS);
         }
     });
-    let rig = Rig::with_clock(handler, clock);
+    let rig = Rig::new(handler);
     let mut stream = rig.connect();
     stream.write_all(&REQUEST[..20]).unwrap();
     *rest.lock().unwrap() = Some(stream.try_clone().unwrap());
@@ -87,7 +85,7 @@ fn idle_clients_are_disconnected_while_others_wait() {
     let mut another = rig.connect();
     another.write_all(REQUEST).unwrap();
     wait_until("it is answered", || {
-        rig.clock.advance(100 * MS);
+        rig.advance(100 * MS);
         has_heard(&another)
     });
     // The server has not hung up.
@@ -115,7 +113,7 @@ fn the_memory_of_unread_answers_is_bounded_and_slow_readers_make_room() {
         for mut stream in &slow {
             let _ = stream.read(&mut [0; 4096]);
         }
-        rig.clock.advance(500 * MS);
+        rig.advance(500 * MS);
         has_heard(&another)
     });
     assert_eq!((&another).read(&mut [0]).unwrap(), 1);

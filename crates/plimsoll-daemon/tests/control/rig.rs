@@ -5,12 +5,12 @@ use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 
+use plimsoll_cgroupfs::os;
 use plimsoll_daemon::control::client::Client;
-use plimsoll_daemon::control::clock::Clock;
 use plimsoll_daemon::control::handler::Handler;
 use plimsoll_daemon::control::protocol::{Answer, Request};
 use plimsoll_daemon::control::server::Server;
@@ -25,12 +25,18 @@ pub mod wait;
 
 pub const REQUEST: &[u8] = b"{\"version\":5,\"request\":\"reload\"}\n";
 
-/// Answers with the request itself as text, or always the same.
+type Event = Box<dyn Fn(&Echo) + Send + Sync>;
+
+static START: LazyLock<Instant> = LazyLock::new(os::now);
+
+/// Answers with the request itself as text, or always the same. Its clock stands still unless a
+/// test advances it.
 #[derive(Default)]
 pub struct Echo {
     always: Option<Answer>,
     /// Action while a request for debugging is answered.
-    at_debug: Option<Box<dyn Fn() + Send + Sync>>,
+    at_debug: Option<Event>,
+    passed_ms: AtomicU64,
     answered: AtomicUsize,
     unreadable: AtomicUsize,
 }
@@ -43,11 +49,16 @@ impl Echo {
         }
     }
 
-    pub fn at_debug(event: impl Fn() + Send + Sync + 'static) -> Self {
+    pub fn at_debug(event: impl Fn(&Self) + Send + Sync + 'static) -> Self {
         Self {
             at_debug: Some(Box::new(event)),
             ..Self::default()
         }
+    }
+
+    pub fn advance(&self, time: Duration) {
+        let time_ms = u64::try_from(time.as_millis()).unwrap();
+        self.passed_ms.fetch_add(time_ms, Ordering::SeqCst);
     }
 
     pub fn answered(&self) -> usize {
@@ -63,7 +74,7 @@ impl Handler for Echo {
     fn answer(&self, request: Request, _: Option<OwnedFd>) -> Answer {
         self.answered.fetch_add(1, Ordering::Relaxed);
         if let (Some(event), Request::Debug) = (&self.at_debug, &request) {
-            event();
+            event(self);
         }
         let echo = || Answer::Text(format!("{request:?}"));
         self.always.clone().unwrap_or_else(echo)
@@ -72,32 +83,29 @@ impl Handler for Echo {
     fn unreadable(&self) {
         self.unreadable.fetch_add(1, Ordering::Relaxed);
     }
+
+    fn now(&self) -> Instant {
+        *START + Duration::from_millis(self.passed_ms.load(Ordering::SeqCst))
+    }
 }
 
 pub struct Rig {
     pub handler: Arc<Echo>,
     pub server: Server,
     pub path: PathBuf,
-    /// The clock of the server's deadlines: it stands still unless the test advances it.
-    pub clock: Clock,
     _folder: TempDir,
 }
 
 impl Rig {
     pub fn new(handler: Echo) -> Self {
-        Self::with_clock(handler, Clock::manual())
-    }
-
-    pub fn with_clock(handler: Echo, clock: Clock) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("control.sock");
         let handler = Arc::new(handler);
-        let server = Server::bind_with_clock(&path, handler.clone(), clock.clone()).unwrap();
+        let server = Server::bind(&path, handler.clone()).unwrap();
         Self {
             handler,
             server,
             path,
-            clock,
             _folder: folder,
         }
     }
@@ -110,6 +118,11 @@ impl Rig {
 
     pub fn connect(&self) -> UnixStream {
         UnixStream::connect(&self.path).unwrap()
+    }
+
+    /// Advances the clock of the server's deadlines, which wakes nobody.
+    pub fn advance(&self, time: Duration) {
+        self.handler.advance(time);
     }
 
     /// Asks, and gets the answer. By then the server has served everything that its clients had

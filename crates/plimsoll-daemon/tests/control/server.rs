@@ -83,7 +83,7 @@ fn a_request_of_another_version_is_refused_with_both_versions() {
 
 #[test]
 fn a_daemon_that_fails_at_one_request_answers_the_next() {
-    let rig = Rig::new(Echo::at_debug(|| panic!("a fault of this test")));
+    let rig = Rig::new(Echo::at_debug(|_| panic!("a fault of this test")));
     let mut client = rig.client();
     let answer = client.ask(&Request::Debug).unwrap();
     assert!(matches!(answer, Answer::Refused(why) if why.contains("failed")));
