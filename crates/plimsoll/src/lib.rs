@@ -109,7 +109,7 @@ const NO_STEP: &str = "two loads, one after the other, make a step";
 const NO_MODE: &str = "the scheduler takes all ordinary tasks; there is no mode";
 
 /// Commands and options that existed, and what took their place.
-const GONE: [(&str, &str); 21] = [
+const GONE: [(&str, &str); 22] = [
     (
         "bench",
         "`make lab` measures on a real kernel, in virtual time",
@@ -146,6 +146,10 @@ const GONE: [(&str, &str); 21] = [
     ("load steady --step-to", NO_STEP),
     ("load steady --step-at", NO_STEP),
     ("sim interference --csv", "--json has all figures"),
+    (
+        "sim interference --threads",
+        "each CPU has a thread; `taskset` gives it fewer CPUs",
+    ),
     ("run --mode", NO_MODE),
     ("set --mode", NO_MODE),
     ("doctor --mode", NO_MODE),
@@ -160,9 +164,10 @@ fn gone(words: &[String], error: &clap::Error) -> Option<String> {
     };
     let commands = words.iter().filter(|word| !word.starts_with('-'));
     let is_this = |name: &str| {
-        let (parents, last) = name.rsplit_once(' ').unwrap_or(("", name));
-        let parents: Vec<&str> = parents.split_whitespace().collect();
-        last == given && commands.clone().take(parents.len()).eq(&parents)
+        let mut words = name.split(' ');
+        let of_command = words.clone().filter(|word| !word.starts_with('-'));
+        let command: Vec<&str> = of_command.collect();
+        words.next_back() == Some(given) && commands.clone().take(command.len()).eq(&command)
     };
     let (name, instead) = GONE.iter().find(|(name, _)| is_this(name))?;
     Some(format!("`{name}` is gone: {instead}"))
@@ -247,11 +252,15 @@ mod tests {
                 "`run --mode` is gone: the scheduler takes all ordinary tasks",
             ),
             ("doctor --mode=all", "`doctor --mode` is gone: "),
+            (
+                "sim interference --threads 2",
+                "`sim interference --threads` is gone: each CPU",
+            ),
         ] {
             let message = message(line).unwrap();
             assert!(message.starts_with(part), "{message}");
         }
-        for line in ["retsore", "wait", "sim need", "run --trace f"] {
+        for line in ["retsore", "wait", "sim need", "sim bench", "run --trace f"] {
             assert_eq!(message(line), None, "{line}");
         }
     }
