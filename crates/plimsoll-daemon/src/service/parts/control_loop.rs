@@ -7,7 +7,7 @@
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,9 @@ pub(in crate::service) struct Shared {
     enforcer: Mutex<Box<dyn Enforcer>>,
     headroom: Mutex<HeadroomControl>,
     /// The control thread found the enforcer busy, and has precedence.
-    control_waits: AtomicBool,
+    control_waits: Mutex<bool>,
+    /// Wakes the service when the control thread has had the enforcer.
+    control_had_it: Condvar,
     stop: AtomicBool,
     delays: Mutex<Histogram>,
     problem: Mutex<Option<String>>,
@@ -64,7 +66,8 @@ impl Shared {
         Self {
             headroom: Mutex::new(enforcer.stock().headroom_control()),
             enforcer: Mutex::new(enforcer),
-            control_waits: AtomicBool::new(false),
+            control_waits: Mutex::default(),
+            control_had_it: Condvar::new(),
             stop: AtomicBool::new(false),
             delays: Mutex::new(Histogram {
                 bounds_usec: BOUNDS_USEC.to_vec(),
@@ -114,12 +117,11 @@ impl Shared {
     /// Locks the enforcer for the service. A mutex is not fair: without this wait a service
     /// that locks it again and again would keep the loop out.
     pub fn enforcer(&self) -> MutexGuard<'_, Box<dyn Enforcer>> {
-        if self.control_waits.load(Ordering::Acquire) {
+        let waits = lock(&self.control_waits);
+        if *waits {
             self.look_now();
         }
-        while self.control_waits.load(Ordering::Acquire) {
-            thread::yield_now();
-        }
+        drop(self.control_had_it.wait_while(waits, |waits| *waits));
         lock(&self.enforcer)
     }
 
@@ -130,8 +132,13 @@ impl Shared {
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         };
-        self.control_waits.store(guard.is_none(), Ordering::Release);
+        self.set_control_waits(guard.is_none());
         guard
+    }
+
+    fn set_control_waits(&self, waits: bool) {
+        *lock(&self.control_waits) = waits;
+        self.control_had_it.notify_all();
     }
 
     /// Does the work that is due, and returns when to call again; never waits for the service. The
@@ -194,19 +201,9 @@ impl Shared {
     }
 }
 
-/// Clears the flag of a waiting thread when the thread ends, also by a panic.
-struct ClearedAtEnd<'a>(&'a AtomicBool);
-
-impl Drop for ClearedAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
-    }
-}
-
 fn run_loop(shared: &Shared, heartbeat: &Heartbeat, service: &Handle) {
     // Without permission the level stays. 0: this thread.
     let _ = plimsoll_engine::tasks::set_nice(0, CONTROL_NICE);
-    let _cleared = ClearedAtEnd(&shared.control_waits);
     let mut due = None;
     while !shared.stop.load(Ordering::Relaxed) {
         let now = os::now();
@@ -237,4 +234,5 @@ fn run_loop(shared: &Shared, heartbeat: &Heartbeat, service: &Handle) {
         // A wake-up before the due time is not a delay.
         due = due.filter(|due| os::now() >= *due);
     }
+    shared.set_control_waits(false);
 }
