@@ -9,7 +9,7 @@
  *
  * A solver cannot divide by every cap. Where the code divides by the cap, the
  * proof uses one or two powers of two, and small times; no constant of the code
- * depends on their magnitude. scaled.c proves the longest run; tests/ratecap.rs
+ * depends on their magnitude. scaled.c proves the longest run; ratecap/tests.rs
  * tests it and charges with all other caps.
  */
 #include "plimsoll/ratecap.h"

@@ -171,13 +171,6 @@ impl Controller {
         unsafe { ffi::plim_headroom_update(&mut self.raw, nonbatch_ns, batch_ns, now_ns) }
     }
 
-    /// Grant of the last update.
-    #[must_use]
-    pub fn grant_ns(&self) -> u64 {
-        // SAFETY: reads the controller.
-        unsafe { ffi::plim_headroom_grant_ns(&self.raw) }
-    }
-
     /// Whether a group that has used up its share of an earlier grant may have a share of the
     /// present one at this update. `returned_ns`: time of the update at which a group last had.
     #[must_use]

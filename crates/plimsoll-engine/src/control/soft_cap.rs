@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_policy::order::GROUP_WEIGHT_MIN as WEIGHT_BACKGROUND;
-use plimsoll_policy::ratecap::{self as core, Bucket, Params};
+use plimsoll_policy::ratecap::{Bucket, Params};
 
 use super::CoreClock;
 use crate::error::{EngineError, Result};
@@ -60,9 +60,7 @@ impl SoftCapLoop {
         now: Instant,
     ) -> Result<Self> {
         let params = Params {
-            depth_ns: core::DEPTH_DEFAULT_NS,
             half_life_ns: half_life.half_life_ns,
-            hard_permille: 0,
             soft_permille: Some(cap.permille),
         };
         let bucket = Bucket::new(params, 0).map_err(|error| EngineError::Group {
