@@ -30,12 +30,6 @@ pub fn find_start_time(tid: i32) -> Result<u64> {
     Ok(stat(tid)?.starttime)
 }
 
-/// Returns the start time as [`find_start_time`] does. `None`: there is no such task, or its start
-/// time is unknown.
-pub fn start_time(tid: i32) -> Option<u64> {
-    find_start_time(tid).ok()
-}
-
 /// Returns whether there is no such task; `false` also where that is unknown.
 pub fn is_gone(tid: i32) -> bool {
     matches!(find_start_time(tid), Err(EngineError::NoTarget { .. }))

@@ -80,7 +80,8 @@ mod tests {
         let pid = child.id().cast_signed();
         // The child is not waited for yet: it becomes a zombie.
         wait_until("it has ended", || cgroup_of(&hierarchy, pid).is_none());
-        assert!(tasks::start_time(pid).is_some(), "it is still to be seen");
+        let is_seen = tasks::find_start_time(pid).is_ok();
+        assert!(is_seen, "it is still to be seen");
         child.wait().unwrap();
         let thread = nix::unistd::gettid().as_raw();
         assert_ne!(thread, std::process::id().cast_signed());
