@@ -6,44 +6,67 @@ use std::fmt::Write as _;
 use super::table::{Table, micros, number, percent, times};
 use crate::cell::{Cell, Kernel};
 use crate::cpus::Cpus;
-use crate::matrix::{HEADLINE, HEADLINE_LOADS, KERNELS, LOADS, STABLE_KERNELS, SWITCHES};
+use crate::matrix::{
+    HEADLINE, HEADLINE_LOADS, KERNELS, LOADS, SEED_LOADS, STABLE_KERNELS, SWITCHES,
+};
 use crate::policy::Policy;
 use crate::results::Results;
 use crate::workload::Workload;
 
-/// The README's table: p99 beside each policy, by the service's part of the machine.
+/// The README's table: p99 beside each policy, by the service's part of the machine. The median of
+/// eight runs takes the place of one run; the service alone has both, as the base of each.
 pub fn headline(results: &Results) -> String {
     let loads = HEADLINE_LOADS.map(|(_, words)| words);
     let mut heads = vec!["service beside four burners"];
     heads.extend(loads);
     heads.push("machine busy");
     let mut table = Table::new(&heads);
-    let of = |workload, policy, name: &str| {
+    let one_run = HEADLINE_LOADS.map(|(workload, _)| workload);
+    let eight_runs = SEED_LOADS.map(Workload::Seeds);
+    for policy in HEADLINE {
+        let single = p99_cells(results, policy, one_run, "p99_us");
+        let median = p99_cells(results, policy, eight_runs, "p99_median_us");
+        let busy = Cell::new(Kernel::V7, Cpus::TWO, policy, Workload::Service400);
+        let busy = results.figure(&busy, "idle_share").map(|idle| 1.0 - idle);
+        let mut row = |words: String, p99: [String; 4]| {
+            let row = [vec![words], p99.to_vec(), vec![percent(busy, 0)]];
+            table.row(row.concat());
+        };
+        let median = median.filter(|cells| cells.iter().all(|cell| cell != "-"));
+        let is_replaced = median.is_some() && policy != Policy::Alone;
+        if let Some(p99) = single.filter(|_| !is_replaced) {
+            row(policy.words().to_owned(), p99);
+        }
+        if let Some(p99) = median {
+            row(format!("{}, median of 8", policy.words()), p99);
+        }
+    }
+    table.to_markdown()
+}
+
+/// p99 with its ratio to that of the service alone. `None`: no workload is measured.
+fn p99_cells(
+    results: &Results,
+    policy: Policy,
+    workloads: [Workload; 4],
+    name: &str,
+) -> Option<[String; 4]> {
+    let of = |workload, policy| {
         let cell = Cell::new(Kernel::V7, Cpus::TWO, policy, workload);
         results.figure(&cell, name)
     };
-    let is_measured = |policy: &Policy| {
-        let mut loads = HEADLINE_LOADS.iter();
-        loads.any(|(workload, _)| of(*workload, *policy, "p99_us").is_some())
-    };
-    for policy in HEADLINE.into_iter().filter(is_measured) {
-        let p99 = |(workload, _)| {
-            let of = |policy| of(workload, policy, "p99_us");
-            let ratio = of(policy)
-                .zip(of(Policy::Alone))
-                .map(|(p99, alone)| p99 / alone);
-            match of(policy) {
+    let mut measured = workloads.iter().map(|workload| of(*workload, policy));
+    measured.any(|p99| p99.is_some()).then(|| {
+        workloads.map(|workload| {
+            let p99 = of(workload, policy);
+            let alone = of(workload, Policy::Alone);
+            let ratio = p99.zip(alone).map(|(p99, alone)| p99 / alone);
+            match p99 {
                 None => "-".to_owned(),
                 p99 => format!("{} ({})", micros(p99), times(ratio)),
             }
-        };
-        let busy = of(Workload::Service400, policy, "idle_share").map(|idle| 1.0 - idle);
-        let mut row = vec![policy.words().to_owned()];
-        row.extend(HEADLINE_LOADS.map(p99));
-        row.push(percent(busy, 0));
-        table.row(row);
-    }
-    table.to_markdown()
+        })
+    })
 }
 
 /// All tables of services and switches.
@@ -241,4 +264,43 @@ fn callbacks(results: &Results) -> String {
          the pipe on Linux 7, by the kernel's own counters; counting adds some to each call.\n\n{}\n",
         table.to_markdown()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::Outcome;
+
+    #[test]
+    fn eight_runs_replace_one_in_the_headline_but_for_the_service_alone() {
+        let outcome = |policy, workload, name: &str, us| Outcome {
+            cell: Cell::new(Kernel::V7, Cpus::TWO, policy, workload).to_string(),
+            kernel: "7.3.4".into(),
+            figures: [(name.to_owned(), us)].into(),
+        };
+        let one_run = |policy, us| outcome(policy, Workload::Service400, "p99_us", us);
+        let mut cells = vec![
+            one_run(Policy::Alone, 500.0),
+            one_run(Policy::Stock(0), 550.0),
+            one_run(Policy::CpuIdle, 1_500.0),
+        ];
+        for percent in SEED_LOADS {
+            let eight_runs =
+                |policy, us| outcome(policy, Workload::Seeds(percent), "p99_median_us", us);
+            cells.push(eight_runs(Policy::Alone, 400.0));
+            cells.push(eight_runs(Policy::Stock(0), 600.0));
+        }
+        let text = headline(&Results { cells });
+        let rows = text.lines().skip(2).map(|row| {
+            let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+            [cells[1].to_owned(), cells[2].to_owned()]
+        });
+        let expected = [
+            ["alone", "500 (1.00 ×)"],
+            ["alone, median of 8", "400 (1.00 ×)"],
+            ["`cpu.idle` 1", "1,500 (3.00 ×)"],
+            ["Plimsoll, stock knobs, median of 8", "600 (1.50 ×)"],
+        ];
+        assert_eq!(rows.collect::<Vec<_>>(), expected);
+    }
 }
