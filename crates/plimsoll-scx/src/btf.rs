@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use libbpf_rs::btf::Btf;
-use libbpf_rs::btf::types::{Enum64, Func};
+use libbpf_rs::btf::types::{Enum64, Func, Struct};
 
 pub(crate) struct KernelTypes(Btf<'static>);
 
@@ -14,6 +14,14 @@ impl KernelTypes {
 
     pub(crate) fn has_function(&self, name: &str) -> bool {
         self.0.type_by_name::<Func<'_>>(name).is_some()
+    }
+
+    pub(crate) fn has_member(&self, name: &str, member: &str) -> bool {
+        let of_kernel = self.0.type_by_name::<Struct<'_>>(name);
+        of_kernel.is_some_and(|kernel| {
+            let mut names = kernel.iter().filter_map(|member| member.name);
+            names.any(|name| name == member)
+        })
     }
 
     /// Whether an enum of 64 bits has an enumerator.
@@ -35,16 +43,16 @@ impl KernelTypes {
 /// BTF as a kernel has it, small enough to write down.
 #[cfg(test)]
 pub(crate) mod example {
+    const KIND_STRUCT: u32 = 4;
     const KIND_ENUM: u32 = 6;
     const KIND_FUNC: u32 = 12;
     const KIND_FUNC_PROTO: u32 = 13;
     const KIND_ENUM64: u32 = 19;
-    /// Length of each type here. They are numbered from 1.
-    const WORDS: usize = 3;
-
     #[derive(Default)]
     pub(crate) struct Example {
         types: Vec<u32>,
+        /// Their numbers begin with 1.
+        nr_types: u32,
         strings: Vec<u8>,
     }
 
@@ -52,8 +60,17 @@ pub(crate) mod example {
         pub(crate) fn function(mut self, name: &str) -> Self {
             // Its type: no parameters, and returns nothing.
             self.types.extend([0, KIND_FUNC_PROTO << 24, 0]);
-            let its_type = self.types.len() / WORDS;
-            self.head(name, KIND_FUNC, its_type as u32);
+            self.nr_types += 1;
+            self.head(name, KIND_FUNC, self.nr_types);
+            self
+        }
+
+        /// A struct of one member, which has no type.
+        pub(crate) fn member(mut self, name: &str, member: &str) -> Self {
+            let (name, member) = (self.string(name), self.string(member));
+            self.types
+                .extend([name, KIND_STRUCT << 24 | 1, 8, member, 0, 0]);
+            self.nr_types += 1;
             self
         }
 
@@ -84,6 +101,7 @@ pub(crate) mod example {
         fn head(&mut self, name: &str, kind: u32, size_or_type: u32) {
             let name = self.string(name);
             self.types.extend([name, kind << 24, size_or_type]);
+            self.nr_types += 1;
         }
 
         fn string(&mut self, text: &str) -> u32 {

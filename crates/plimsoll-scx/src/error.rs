@@ -27,6 +27,12 @@ pub enum Error {
     )]
     ShortEnumerators(&'static str),
 
+    #[error(
+        "this kernel's sched_ext lacks {0}; the scheduler needs Linux 6.18 or later on x86-64, with \
+         CONFIG_EXT_GROUP_SCHED"
+    )]
+    SchedExtLacks(String),
+
     /// There can be only one scheduler.
     #[error("another sched_ext scheduler is loaded: {0}")]
     OtherScheduler(String),

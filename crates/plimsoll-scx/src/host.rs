@@ -129,13 +129,12 @@ fn state_name(state: State) -> &'static str {
 }
 
 impl Readiness {
-    /// Takes over what the kernel says of itself, unless a scheduler cannot be loaded at all.
+    /// Takes over what the kernel says of itself. Fails if the scheduler cannot be loaded at all.
     fn ask(&mut self, kernel: &Kernel) -> Result<(), Error> {
-        let (state, loaded, types) = (kernel.state()?, kernel.scheduler()?, kernel.types()?);
+        self.state = state_name(kernel.state()?).into();
+        self.loaded = kernel.scheduler()?;
+        self.missing_ops = missing_ops(&kernel.types()?);
         self.is_supported = true;
-        self.state = state_name(state).into();
-        self.loaded = loaded;
-        self.missing_ops = missing_ops(&types);
         Ok(())
     }
 

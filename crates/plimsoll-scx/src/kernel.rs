@@ -31,6 +31,21 @@ pub(crate) const ENQUEUE_FLAGS: &str = "scx_enq_flags";
 /// The kernel's enums of 64 bits of which the scheduler has enumerators.
 const LONG_ENUMS: [&str; 2] = ["scx_dsq_id_flags", ENQUEUE_FLAGS];
 
+/// Members of the kernel's structs that the scheduler needs and not every kernel with sched_ext has.
+const NEEDED_MEMBERS: [(&str, &str); 2] = [
+    // Linux 6.17, with CONFIG_EXT_GROUP_SCHED.
+    ("sched_ext_ops", "cgroup_set_bandwidth"),
+    // Tells whether a task is inside of a system call.
+    ("pt_regs", "orig_ax"),
+];
+/// Functions of the same kind.
+const NEEDED_FUNCTIONS: [&str; 2] = [
+    "bpf_task_from_vpid",
+    // Not called, but as old as Linux 6.18. Earlier a BPF program itself disables the migration of
+    // its task, and the scheduler would take each for bound to its CPU.
+    "scx_bpf_cpu_curr",
+];
+
 /// Files in which a kernel shows its sched_ext and its types.
 #[derive(Clone, Debug)]
 pub struct Kernel {
@@ -90,18 +105,20 @@ impl Kernel {
         }
     }
 
-    /// The kernel's types, as libbpf needs them. Reading them takes some milliseconds.
+    /// The kernel's types, as libbpf needs them, with all that the scheduler needs. Reading them takes
+    /// some milliseconds.
     pub(crate) fn types(&self) -> Result<KernelTypes, Error> {
         if !self.btf.exists() {
             return Err(Error::NoBtf(self.btf.clone()));
         }
         capture::silence();
         let types = KernelTypes::read(&self.btf).map_err(Error::Btf)?;
-        match LONG_ENUMS
-            .iter()
-            .find(|name| !types.has_full_enumerators(name))
-        {
-            Some(name) => Err(Error::ShortEnumerators(name)),
+        let is_short = |name: &&&str| !types.has_full_enumerators(name);
+        if let Some(name) = LONG_ENUMS.iter().find(is_short) {
+            return Err(Error::ShortEnumerators(name));
+        }
+        match missing_need(&types) {
+            Some(missing) => Err(Error::SchedExtLacks(missing)),
             None => Ok(types),
         }
     }
@@ -146,6 +163,19 @@ impl Kernel {
     }
 }
 
+/// Something that the scheduler needs and a kernel lacks.
+fn missing_need(types: &KernelTypes) -> Option<String> {
+    let mut members = NEEDED_MEMBERS.iter();
+    let member = members.find(|(of, member)| !types.has_member(of, member));
+    let function = || {
+        NEEDED_FUNCTIONS
+            .iter()
+            .find(|name| !types.has_function(name))
+    };
+    let member = member.map(|(of, member)| format!("{of}.{member}"));
+    member.or_else(|| Some(format!("{}()", function()?)))
+}
+
 /// The probed functions that a kernel lacks.
 pub(crate) fn missing_ops(types: &KernelTypes) -> Vec<&'static str> {
     let is_missing = |name: &&&str| !types.has_function(name);
@@ -184,9 +214,33 @@ mod tests {
 
     /// Types with all that loading needs.
     fn full_types() -> Example {
-        LONG_ENUMS
-            .iter()
-            .fold(Example::default(), |types, name| types.full(name))
+        types_without("")
+    }
+
+    fn types_without(need: &str) -> Example {
+        let enums = LONG_ENUMS.iter();
+        let types = enums.fold(Example::default(), |types, name| types.full(name));
+        let members = NEEDED_MEMBERS.iter().filter(|(_, member)| *member != need);
+        let types = members.fold(types, |types, (of, member)| types.member(of, member));
+        let functions = NEEDED_FUNCTIONS.iter().filter(|name| **name != need);
+        functions.fold(types, |types, name| types.function(name))
+    }
+
+    #[test]
+    fn a_kernel_whose_sched_ext_lacks_something_is_refused_by_its_name() {
+        let (root, kernel) = kernel(&[("sched_ext/state", "disabled\n"), ("btf/vmlinux", "")]);
+        for (need, named) in [
+            (
+                "cgroup_set_bandwidth",
+                "sched_ext_ops.cgroup_set_bandwidth;",
+            ),
+            ("scx_bpf_cpu_curr", "scx_bpf_cpu_curr();"),
+        ] {
+            let types = types_without(need);
+            fs::write(root.path().join("btf/vmlinux"), types.bytes()).unwrap();
+            let message = kernel.types().err().unwrap().to_string();
+            assert!(message.contains(named), "{message}");
+        }
     }
 
     #[test]

@@ -90,9 +90,9 @@ fn plan_everything(host: &Capabilities, is_scheduled: bool) -> Result<Vec<PlanIt
 }
 
 /// Advice on missing features.
-fn advice(host: &Capabilities) -> Vec<String> {
+fn advice(host: &Capabilities, scheduler: &Readiness) -> Vec<String> {
     let mut advice = Vec::new();
-    if host.has_sched_ext {
+    if scheduler.is_supported {
         advice.push(
             "--enforcer sched-ext, or the variable PLIMSOLL_ENFORCER, selects the scheduler, \
              which takes all tasks of the machine; otherwise it is used only while it is loaded"
@@ -150,17 +150,21 @@ pub fn run(args: OutputArgs) -> Result<ExitCode> {
     let checked = guard::check();
     let has_guard = checked.is_ok();
     let guard = checked.map_or_else(|error| format!("no: {error}"), |()| "yes".to_owned());
+    let sched_ext = SchedExtReport::new(&host)?;
     let steps = expected::Host {
         has_guard,
         may_be_tuned: host.may_tune_host && host.is_lazy == Some(true),
-        has_sched_ext: host.has_sched_ext,
+        has_sched_ext: sched_ext.ready.is_supported,
     };
     let expected = Expected::of(&host.kernel, host.nr_cpus, host.is_lazy);
     let step = expected.as_ref().and_then(|expected| expected.step(steps));
     let report = Report {
         knobs: plan_everything(&host, false)?,
-        sched_ext: SchedExtReport::new(&host)?,
-        advice: advice(&host).into_iter().chain(step).collect(),
+        advice: advice(&host, &sched_ext.ready)
+            .into_iter()
+            .chain(step)
+            .collect(),
+        sched_ext,
         expected,
         host,
         permission,
@@ -238,6 +242,9 @@ fn print_sched_ext(report: &SchedExtReport) -> Result<()> {
         ("kernel", format!("missing: {missing}")),
         ("takes", "all ordinary tasks of the machine".into()),
     ];
+    // The rest is of a scheduler that can be loaded.
+    let nr_facts = if ready.is_supported { facts.len() } else { 2 };
+    let facts = facts.into_iter().take(nr_facts);
     output::print_line("")?;
     output::print_line(&output::facts(facts).to_string())?;
     if report.knobs.is_empty() {
