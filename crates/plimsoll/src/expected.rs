@@ -3,6 +3,8 @@
 
 use std::fs;
 
+use plimsoll_engine::host::Capabilities;
+use plimsoll_scx::Readiness;
 use serde::{Deserialize, Serialize};
 
 use crate::output;
@@ -46,6 +48,16 @@ pub struct Host {
     pub has_guard: bool,
     pub may_be_tuned: bool,
     pub has_sched_ext: bool,
+}
+
+impl Host {
+    pub fn of(host: &Capabilities, has_guard: bool, scheduler: &Readiness) -> Self {
+        Self {
+            has_guard,
+            may_be_tuned: host.may_tune_host && host.is_lazy == Some(true),
+            has_sched_ext: scheduler.is_supported && scheduler.is_root,
+        }
+    }
 }
 
 /// `None`: not measured.
@@ -116,11 +128,7 @@ impl Expected {
 
     /// Step that would improve the figures most. `None`: no step would.
     pub fn step(&self, host: Host) -> Option<String> {
-        let now = if host.has_guard {
-            &self.guard
-        } else {
-            &self.no_guard
-        };
+        let now = self.now(host.has_guard);
         let steps = [
             (!host.has_guard, "the guard", &self.guard),
             (
@@ -142,10 +150,10 @@ impl Expected {
         ))
     }
 
-    /// Warning for batch work of the fair class on a host without the guard. `None`: the guard's
-    /// absence hardly delays a service.
-    pub fn caution(&self) -> Option<String> {
-        let loads = self.no_guard.iter().zip(self.load_percent);
+    /// Warning for batch work of the fair class. `None`: it hardly delays a service.
+    pub fn caution(&self, has_guard: bool) -> Option<String> {
+        let guard = if has_guard { "despite" } else { "without" };
+        let loads = self.now(has_guard).iter().zip(self.load_percent);
         let factors = loads.filter_map(|(factor, load)| Some(((*factor)?, load)));
         let worst = factors.max_by(|(one, _), (other, _)| one.total_cmp(other));
         let text = match worst {
@@ -154,12 +162,21 @@ impl Expected {
                 "up to {factor:.1} × its p99 alone (at {load} % load, by the lab's figures for Linux {})",
                 self.kernel
             ),
+            None if has_guard => return None,
             None => "up to several times its p99 alone".into(),
         };
         Some(format!(
-            "class batch: there is no guard, and a service beside it has {text}; `plimsoll doctor` \
-             says more"
+            "class batch: {guard} the guard a service beside it has {text}"
         ))
+    }
+
+    /// Factors of batch work of the fair class.
+    fn now(&self, has_guard: bool) -> &Factors {
+        if has_guard {
+            &self.guard
+        } else {
+            &self.no_guard
+        }
     }
 
     /// Formats the figures as a table.
@@ -266,11 +283,22 @@ mod tests {
             no_guard,
             ..expected.clone()
         };
-        let caution = with([Some(1.2), None, Some(3.46), Some(1.6)]).caution();
+        let caution = with([Some(1.2), None, Some(3.46), Some(1.6)]).caution(false);
         assert!(caution.is_some_and(|it| it.contains("3.5 ×") && it.contains("50 %")));
-        assert_eq!(with([Some(1.2), None, None, Some(1.4)]).caution(), None);
-        let unknown = with([None; 4]).caution();
+        assert_eq!(
+            with([Some(1.2), None, None, Some(1.4)]).caution(false),
+            None
+        );
+        let unknown = with([None; 4]).caution(false);
         assert!(unknown.is_some_and(|it| it.contains("several times")));
+        let guarded = |guard| Expected {
+            guard,
+            ..expected.clone()
+        };
+        let caution = guarded([None, Some(1.83), Some(4.26), None]).caution(true);
+        assert!(caution.is_some_and(|it| it.contains("despite the guard") && it.contains("4.3 ×")));
+        assert_eq!(guarded([Some(1.49); 4]).caution(true), None);
+        assert_eq!(guarded([None; 4]).caution(true), None);
     }
 
     #[test]

@@ -21,9 +21,10 @@ use plimsoll_daemon::control::protocol::{Request, Run};
 use plimsoll_daemon::service::Starter as _;
 use plimsoll_daemon::state::Group;
 use plimsoll_engine::EngineError;
+use plimsoll_engine::enforcer::EnforcerKind;
 use plimsoll_engine::group_policy::check_name;
 use plimsoll_engine::host::Capabilities;
-use plimsoll_engine::knobs::{Headroom, Knob, Knobs};
+use plimsoll_engine::knobs::{Class, Headroom, Knob, Knobs};
 use plimsoll_engine::plan::{Fidelity, Plan};
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::sample::Sample;
@@ -31,7 +32,7 @@ use plimsoll_engine::sample::Sample;
 use crate::cli::RunArgs;
 use crate::daemon::HostStarter;
 use crate::error::{CommandError, Result};
-use crate::expected::Expected;
+use crate::expected::{self, Expected};
 use crate::output;
 use crate::owner::{self, Owner};
 use held::Held;
@@ -169,12 +170,32 @@ fn plan_here(hierarchy: &Arc<Hierarchy>, knobs: Knobs, args: &RunArgs) -> Result
 /// approximately, and how much a service will feel batch work.
 pub fn warn_of_losses(hierarchy: &Arc<Hierarchy>, groups: &[Group]) {
     groups.iter().for_each(warn_of_knobs);
-    if groups.iter().any(|group| group.lacks_guard) {
-        let host = Capabilities::of_this_host(hierarchy);
-        let expected = Expected::of(&host.kernel, host.nr_cpus, host.is_lazy);
-        let caution = expected.and_then(|expected| expected.caution());
-        caution.iter().for_each(|caution| output::tell(caution));
+    let is_of_fair_class = |group: &&Group| {
+        group.knobs.class == Some(Class::Batch) && group.enforcer == EnforcerKind::Cgroup
+    };
+    let batch = groups.iter().find(is_of_fair_class);
+    if let Some(caution) = batch.and_then(|group| caution(hierarchy, group)) {
+        output::tell(&caution);
     }
+}
+
+/// Warning of the delay of a service beside batch work of the fair class, with what helps.
+fn caution(hierarchy: &Arc<Hierarchy>, batch: &Group) -> Option<String> {
+    let mut host = Capabilities::of_this_host(hierarchy);
+    let has_guard = !batch.lacks_guard;
+    if has_guard && host.may_tune_host && batch.knobs.host_tuning {
+        // The owner changes it once the command has its answer.
+        host.is_lazy = Some(false);
+    }
+    let expected = Expected::of(&host.kernel, host.nr_cpus, host.is_lazy)?;
+    let caution = expected.caution(has_guard)?;
+    let step = has_guard.then(|| {
+        let scheduler = plimsoll_scx::Host::readiness(&RuntimeFolder::of_this_user());
+        expected.step(expected::Host::of(&host, has_guard, &scheduler))
+    });
+    let more = step.flatten();
+    let more = more.unwrap_or_else(|| "`plimsoll doctor` says more".into());
+    Some(format!("{caution}; {more}"))
 }
 
 fn warn_of_knobs(group: &Group) {

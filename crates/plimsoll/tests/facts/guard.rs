@@ -25,16 +25,35 @@ fn threads(host: &Host) -> Vec<i32> {
     tids.into_iter().filter_map(policy).collect()
 }
 
+/// The worst factor of the lab that doctor knows for this host.
+fn worst_factor(host: &Host, guard: &str) -> Option<f64> {
+    let doctor = host.run(["doctor", "--json"]).good().json();
+    let factors = doctor["expected"][guard].as_array().cloned();
+    let factors = factors.expect("four loads").into_iter();
+    factors.filter_map(|it| it.as_f64()).max_by(f64::total_cmp)
+}
+
+#[test]
+fn with_the_guard_run_warns_only_where_a_service_is_delayed_all_the_same() {
+    let host = Host::new();
+    if host.run(["doctor", "--json"]).good().json()["guard"] != "yes" {
+        return;
+    }
+    let command = ["run", "--enforcer", "cgroup", "--class", "batch", "true"];
+    let told = host.run(command).good().stderr;
+    match worst_factor(&host, "guard").filter(|factor| *factor >= 1.5) {
+        Some(factor) => assert!(told.contains(&format!("{factor:.1} ×")), "{told}"),
+        None => assert_eq!(told, ""),
+    }
+}
+
 #[test]
 fn without_the_guard_run_says_what_a_service_has_to_expect() {
     let host = Host::new();
     let mut command = host.plimsoll(["run", "--enforcer", "cgroup", "--class", "batch", "true"]);
     command.env("PLIMSOLL_GUARD", "off");
     let told = host.spawn(command).finish().good().stderr;
-    let expected = host.run(["doctor", "--json"]).good().json();
-    let factors = expected["expected"]["no_guard"].as_array().cloned();
-    let factors = factors.expect("four loads").into_iter();
-    let worst = factors.filter_map(|it| it.as_f64()).max_by(f64::total_cmp);
+    let worst = worst_factor(&host, "no_guard");
     let bad = worst.filter(|factor| *factor >= 1.5);
     match (bad, worst) {
         (Some(factor), _) => assert!(told.contains(&format!("{factor:.1} ×")), "{told}"),
