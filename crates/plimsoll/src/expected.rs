@@ -40,6 +40,19 @@ pub struct Expected {
     sched_ext: Factors,
     /// Names of those that are medians of eight runs. The others are of one run.
     medians: Vec<&'static str>,
+    /// The lab's kernel preempts lazily, and this one does not tell.
+    #[serde(skip)]
+    is_preemption_unknown: bool,
+}
+
+/// Keeps batch work from delaying a service.
+#[derive(Debug, Clone, Copy, Default)]
+pub enum Mechanism {
+    /// `cpu.idle` alone.
+    NoGuard,
+    #[default]
+    Guard,
+    SchedExt,
 }
 
 /// The mechanisms that steps need, on a host.
@@ -123,7 +136,37 @@ impl Expected {
             host_tuning: factors("host_tuning", "tuned"),
             sched_ext: factors("sched_ext", "sched-ext"),
             medians,
+            is_preemption_unknown: is_lazy_there && is_lazy.is_none(),
         })
+    }
+
+    /// Factor at the measured load that is nearest to this one.
+    pub fn factor(&self, mechanism: Mechanism, load_percent: u32) -> Option<f64> {
+        let factors = match mechanism {
+            Mechanism::NoGuard => self.no_guard,
+            Mechanism::Guard => self.guard,
+            Mechanism::SchedExt => self.sched_ext,
+        };
+        factors[nearest(load_percent)]
+    }
+
+    /// The measured load that is nearest to this one, and where it was measured.
+    pub fn source_near(&self, load_percent: u32) -> String {
+        format!(
+            "at {} % load on {}",
+            LOADS[nearest(load_percent)],
+            self.source()
+        )
+    }
+
+    /// The machine of the figures.
+    fn source(&self) -> String {
+        let preemption = if self.is_preemption_unknown {
+            ", lazy preemption (here: unknown)"
+        } else {
+            ""
+        };
+        format!("Linux {}, CPUs: {}{preemption}", self.kernel, self.nr_cpus)
     }
 
     /// Step that would improve the figures most. `None`: no step would.
@@ -208,10 +251,16 @@ impl Expected {
             table.add_row(row.chain([runs]));
         }
         format!(
-            "{table}\n× the same service alone, as the lab has measured it on Linux {}, CPUs: {}",
-            self.kernel, self.nr_cpus
+            "{table}\n× the same service alone, as the lab has measured it on {}",
+            self.source()
         )
     }
+}
+
+/// Index of the load that is nearest to this one.
+fn nearest(load_percent: u32) -> usize {
+    let distance = |index: &usize| LOADS[*index].abs_diff(load_percent);
+    (0..LOADS.len()).min_by_key(distance).unwrap_or(0)
 }
 
 /// Means of two policies over the loads at which both were measured. `None`: there is no such load.
@@ -299,6 +348,25 @@ mod tests {
         assert!(caution.is_some_and(|it| it.contains("despite the guard") && it.contains("4.3 ×")));
         assert_eq!(guarded([Some(1.49); 4]).caution(true), None);
         assert_eq!(guarded([None; 4]).caution(true), None);
+    }
+
+    #[test]
+    fn the_factor_of_the_nearest_load_is_named_with_its_machine() {
+        let of = |is_lazy| Expected::of("7.3.4", 2, is_lazy).expect("they can be read");
+        let unknown = of(None);
+        assert_eq!([0, 12, 18, 19, 100].map(nearest), [0, 0, 0, 1, 3]);
+        assert_eq!(unknown.factor(Mechanism::NoGuard, 12), unknown.no_guard[0]);
+        assert_eq!(
+            unknown.factor(Mechanism::SchedExt, 68),
+            unknown.sched_ext[3]
+        );
+        let source = unknown.source_near(12);
+        assert!(
+            source.starts_with("at 6 % load on Linux 7, CPUs: 2, lazy"),
+            "{source}"
+        );
+        assert!(unknown.text().contains("here: unknown"));
+        assert!(!of(Some(true)).text().contains("unknown"));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use plimsoll_load::{Latency, SeriesPoint};
 
 use super::outcome::{Burners, Host, Outcome, PhaseResult};
 use super::scenario::{Phase, Scenario, Support};
+use crate::expected::Expected;
 use crate::meter::BusyPoint;
 
 pub fn host() -> Capabilities {
@@ -55,6 +56,7 @@ fn result(phase: &Phase, p99_us: f64, busy_ratio: f64) -> PhaseResult {
             ..Latency::default()
         },
         p99_ratio: None,
+        expected_p99_ratio: None,
         busy_ratio,
         others_ratio: 0.01,
         burners: phase.burners.as_ref().map(|_| Burners {
@@ -77,7 +79,7 @@ fn result(phase: &Phase, p99_us: f64, busy_ratio: f64) -> PhaseResult {
 pub fn outcome() -> Outcome {
     let support = Support {
         no_guard: Some("this host has none".into()),
-        has_scheduler: false,
+        ..Support::default()
     };
     let scenario = Scenario::new(Duration::from_secs(8), 2, &host(), &support);
     let report = Path::new("demo.html");
@@ -99,5 +101,7 @@ pub fn outcome() -> Outcome {
     outcome.bursts = all.split_off(5);
     outcome.phases = all;
     outcome.compare();
+    let expected = Expected::of("6.18.0", 2, None).unwrap();
+    outcome.expect(&expected, support.batch);
     outcome
 }

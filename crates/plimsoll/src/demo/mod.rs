@@ -34,6 +34,7 @@ use plimsoll_load::Stop;
 use crate::cli::DemoArgs;
 use crate::daemon::{HostStarter, guard};
 use crate::error::Result;
+use crate::expected::{Expected, Mechanism};
 use crate::output::{self, ResultFile};
 use outcome::{Host, Outcome, SCHEMA};
 use runner::Runner;
@@ -55,6 +56,9 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode> {
     outcome.took_seconds = started.elapsed().as_secs_f64();
     outcome.interrupted = stop.is_set();
     outcome.compare();
+    if let Some(expected) = Expected::of(&host.kernel, host.nr_cpus, host.is_lazy) {
+        outcome.expect(&expected, support.batch);
+    }
     outcome.notes.extend(findings::cautions(&outcome));
     if outcome.is_empty() {
         output::tell("demo: interrupted before the first measurement");
@@ -74,14 +78,22 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode> {
 
 /// Finds the mechanisms of this host that are compared.
 fn support(hierarchy: &Arc<Hierarchy>, stop: &Stop) -> Result<Support> {
-    let no_guard = match guard::check() {
+    let runtime = RuntimeFolder::of_this_user();
+    let guard = guard::check();
+    let batch = match &guard {
+        _ if plimsoll_scx::Host::serves(&runtime) => Mechanism::SchedExt,
+        Ok(()) => Mechanism::Guard,
+        Err(_) => Mechanism::NoGuard,
+    };
+    let no_guard = match guard {
         Err(error) => Some(error.to_string()),
         Ok(()) if !runner::until_owner_ends(stop)? => Some("an owner runs already".into()),
         Ok(()) => None,
     };
-    let starter = HostStarter::new(hierarchy, &RuntimeFolder::of_this_user());
+    let starter = HostStarter::new(hierarchy, &runtime);
     Ok(Support {
         no_guard,
+        batch,
         has_scheduler: starter.choose(EnforcerWanted::SchedExt).is_ok(),
     })
 }

@@ -13,7 +13,8 @@ use plimsoll_engine::sample::HeadroomSample;
 use plimsoll_load::{BurnReport, Latency, SeriesPoint};
 use serde::Serialize;
 
-use super::scenario::Scenario;
+use super::scenario::{LOAD_PERCENT, Scenario};
+use crate::expected::{Expected, Mechanism};
 use crate::meter::BusyPoint;
 
 /// Name and version of the JSON schema.
@@ -33,6 +34,8 @@ pub struct Outcome {
     pub host: Host,
     /// Description of the steady service.
     pub service: String,
+    /// Load and machine of the figures that `plimsoll doctor` expects; `null`: it has none.
+    pub expected_at: Option<String>,
     /// Description of the bursty service.
     pub bursty_service: String,
     /// Phases with the steady service: `alone`, then beside burners: `equal`,
@@ -87,6 +90,8 @@ pub struct PhaseResult {
     /// 99th percentile ÷ that of the first phase of the same kind (`alone` or
     /// `no-quota`); `null` if that was not measured.
     pub p99_ratio: Option<f64>,
+    /// Ratio that `plimsoll doctor` expects here; `null`: it expects nothing.
+    pub expected_p99_ratio: Option<f64>,
     /// Utilisation of the machine: busy time ÷ (CPUs × elapsed).
     pub busy_ratio: f64,
     /// Part of the utilisation by other programs than service and burners.
@@ -135,6 +140,7 @@ impl Outcome {
             phase_seconds: scenario.phase.as_secs_f64(),
             host,
             service: scenario.service.clone(),
+            expected_at: None,
             bursty_service: scenario.bursts.clone(),
             phases: Vec::new(),
             bursts: Vec::new(),
@@ -152,6 +158,21 @@ impl Outcome {
             .iter()
             .chain(&self.bursts)
             .find(|phase| phase.key == key)
+    }
+
+    /// Notes what `plimsoll doctor` expects of the phases. `batch`: the mechanism of the batch class
+    /// without further options.
+    pub fn expect(&mut self, expected: &Expected, batch: Mechanism) {
+        for phase in &mut self.phases {
+            let mechanism = match phase.key.as_str() {
+                "batch" => batch,
+                "batch-no-guard" => Mechanism::NoGuard,
+                "batch-sched-ext" => Mechanism::SchedExt,
+                _ => continue,
+            };
+            phase.expected_p99_ratio = expected.factor(mechanism, LOAD_PERCENT);
+        }
+        self.expected_at = Some(expected.source_near(LOAD_PERCENT));
     }
 
     /// Computes the figures that compare phases.
@@ -223,6 +244,18 @@ mod tests {
         assert!(ratio("equal") > 5.0 && ratio("quota") > 5.0);
         let work = |key: &str| outcome.phase(key).unwrap().burners.unwrap().work_ratio;
         assert_eq!(work("equal"), Some(1.0));
+    }
+
+    #[test]
+    fn expectations_are_those_of_the_mechanism() {
+        let mut outcome = fixture::outcome();
+        let expected = Expected::of("6.18.0", 2, None).unwrap();
+        for mechanism in [Mechanism::NoGuard, Mechanism::Guard, Mechanism::SchedExt] {
+            outcome.expect(&expected, mechanism);
+            let of = |key: &str| outcome.phase(key).unwrap().expected_p99_ratio;
+            assert_eq!(of("batch"), expected.factor(mechanism, 12));
+            assert_eq!((of("alone"), of("headroom")), (None, None));
+        }
     }
 
     #[test]

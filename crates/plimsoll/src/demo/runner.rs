@@ -109,7 +109,11 @@ impl<'a> Runner<'a> {
             ));
             let both = [Some(&finished.service), finished.burners.as_ref()];
             let warnings = both.into_iter().flatten().flat_map(Ended::warnings);
-            outcome.notes.extend(warnings.map(str::to_owned));
+            for warning in warnings.map(str::to_owned) {
+                if !outcome.notes.contains(&warning) {
+                    outcome.notes.push(warning);
+                }
+            }
             match phase.part {
                 Part::Neighbours => outcome.phases.push(result),
                 Part::Bursts => outcome.bursts.push(result),
@@ -211,6 +215,7 @@ impl<'a> Runner<'a> {
             failures: report.failures,
             latency: report.latency,
             p99_ratio: None,
+            expected_p99_ratio: None,
             busy_ratio,
             others_ratio: finished.meter.remainder(known_ns),
             burners,

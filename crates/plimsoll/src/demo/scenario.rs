@@ -7,6 +7,7 @@ use std::time::Duration;
 use plimsoll_engine::host::Capabilities;
 use plimsoll_engine::knobs::units::show_duration;
 
+use crate::expected::Mechanism;
 use crate::owner::GUARD_SWITCH;
 
 /// CPU time of every request of the steady service. Constant, so that all
@@ -16,6 +17,8 @@ const REQUEST: Duration = Duration::from_micros(300);
 /// that rate, on two CPUs, requests queue behind each other often enough to
 /// dominate p99, independent of the neighbours.
 const RATE_PER_CPU: usize = 400;
+/// The load of the steady service, in percent of the machine.
+pub const LOAD_PERCENT: u32 = RATE_PER_CPU as u32 * REQUEST.as_micros() as u32 / 10_000;
 /// Deadline of the steady service; slower requests count as failures.
 const DEADLINE: Duration = Duration::from_millis(5);
 /// Warm-up before each measurement.
@@ -142,6 +145,8 @@ pub struct Support {
     pub no_guard: Option<String>,
     /// Whether the BPF scheduler can be loaded.
     pub has_scheduler: bool,
+    /// Mechanism of the batch class here without further options.
+    pub batch: Mechanism,
 }
 
 /// One phase: a service and, in most phases, burners beside it.
@@ -354,6 +359,7 @@ mod tests {
         let support = Support {
             no_guard: None,
             has_scheduler: true,
+            ..Support::default()
         };
         for cpus in [1, 2, 7, 64, 512] {
             let (phase, host) = (Duration::from_micros(2_500_400), fixture::host());
@@ -385,7 +391,7 @@ mod tests {
         };
         let support = Support {
             no_guard: Some("no BPF".into()),
-            has_scheduler: false,
+            ..Support::default()
         };
         let scenario = Scenario::new(Duration::from_secs(8), 2, &host, &support);
         assert_eq!(scenario.phases.len(), 5);

@@ -14,7 +14,7 @@ pub const PHASE_HEADER: [&str; 8] = [
     "SERVICE BESIDE",
     "P50",
     "P99",
-    "× ALONE",
+    "× ALONE (LAB)",
     "P99.9",
     "FAILED",
     "MACHINE",
@@ -42,13 +42,22 @@ fn failures(phase: &PhaseResult) -> String {
     format!("{share:.2} %")
 }
 
+/// The measured ratio, and in brackets the expected one.
+fn ratio(phase: &PhaseResult) -> String {
+    let measured = phase.p99_ratio.map_or_else(|| NONE.into(), times);
+    match phase.expected_p99_ratio {
+        Some(expected) => format!("{measured} ({})", times(expected)),
+        None => measured,
+    }
+}
+
 /// A row of figures that both tables have, and two of their own.
 fn row(phase: &PhaseResult, tail_us: f64, [sixth, seventh]: [String; 2]) -> [String; 8] {
     [
         phase.label.clone(),
         milliseconds(phase.latency.p50_us),
         milliseconds(phase.latency.p99_us),
-        phase.p99_ratio.map_or_else(|| NONE.into(), times),
+        ratio(phase),
         milliseconds(tail_us),
         failures(phase),
         sixth,
@@ -85,10 +94,14 @@ pub fn burst_row(phase: &PhaseResult) -> [String; 8] {
 }
 
 pub fn phase_legend(outcome: &Outcome) -> String {
+    let expected = outcome.expected_at.as_ref();
+    let expected = expected.map(|at| format!(" Lab: what `plimsoll doctor` expects, {at}."));
     format!(
         "The service: {}. Latency above the CPU time is waiting time; machine: utilisation of its \
-         {} CPUs; work: work done by the burners, relative to the equal group.",
-        outcome.service, outcome.host.cpus
+         {} CPUs; work: work done by the burners, relative to the equal group.{}",
+        outcome.service,
+        outcome.host.cpus,
+        expected.unwrap_or_default()
     )
 }
 
@@ -166,6 +179,8 @@ mod tests {
             "26 of 54",
             "100 %",
             "demo.html",
+            "× (0.",
+            "what `plimsoll doctor` expects",
         ] {
             assert!(text.contains(part), "{part} in\n{text}");
         }
