@@ -1,4 +1,4 @@
-//! What each kernel does with the files of cgroups: the one in memory and those that Plimsoll runs
+//! Files of cgroups, and how each kernel treats them: the one in memory and those that Plimsoll runs
 //! on. A test calls each case with a machine of its own.
 
 use std::ffi::OsStr;
