@@ -355,8 +355,11 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 		if (p->policy != POLICY_BATCH && enq_flags & SCX_ENQ_WAKEUP &&
 		    preempts(c, tier, shared_deadline(c, t, tier), t->order.request_ns, now)) {
 			c->is_taken = 1;
-			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, SLICE_QUEUED_NS,
-					   enq_flags | SCX_ENQ_PREEMPT | SCX_ENQ_IMMED);
+			enq_flags |= SCX_ENQ_PREEMPT;
+			/* A bound task has no other CPU to go to. */
+			if (!t->in_own_queue)
+				enq_flags |= SCX_ENQ_IMMED;
+			scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, SLICE_QUEUED_NS, enq_flags);
 			return;
 		}
 		if (!(enq_flags & SCX_ENQ_LAST) && goes_direct(t, c, llc, cpu, now)) {
