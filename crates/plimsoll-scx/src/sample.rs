@@ -12,8 +12,8 @@ use plimsoll_engine::sample::{
 use plimsoll_engine::tasks;
 
 use crate::bpf_intf::{
-    plim_bandwidth_stats, plimsoll_cpu, plimsoll_cpu_state_PLIMSOLL_CPU_IDLE as CPU_IDLE,
-    plimsoll_group_cpu, plimsoll_machine,
+    plim_bandwidth_stats, plimsoll_cpu, plimsoll_cpu_state_PLIMSOLL_CPU_BATCH as CPU_BATCH,
+    plimsoll_cpu_state_PLIMSOLL_CPU_IDLE as CPU_IDLE, plimsoll_group_cpu, plimsoll_machine,
 };
 use crate::objects::Objects;
 
@@ -116,11 +116,11 @@ pub(crate) fn task_rates(objects: &Objects, tids: &[i32]) -> TaskRates {
     TaskRates::new(rates.collect(), tids.len())
 }
 
-/// Idle time and batch time with a token of all CPUs so far, in nanoseconds.
+/// Idle time and batch time of all CPUs so far, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Used {
     idle_ns: u64,
-    token_ns: u64,
+    batch_ns: u64,
 }
 
 /// Sums up the times of all CPUs. `now_ns`: of the kernel's monotonic clock, as in the map.
@@ -128,10 +128,10 @@ fn used_by(cpus: impl Iterator<Item = plimsoll_cpu>, now_ns: u64) -> Used {
     cpus.fold(Used::default(), |sum, cpu| {
         let since_ns = now_ns.saturating_sub(cpu.since_ns);
         let is_idle = cpu.online != 0 && cpu.state == CPU_IDLE;
-        let has_token = cpu.online != 0 && !is_idle && cpu.token != 0;
+        let is_batch = cpu.online != 0 && cpu.state == CPU_BATCH;
         Used {
             idle_ns: sum.idle_ns + cpu.idle_ns + if is_idle { since_ns } else { 0 },
-            token_ns: sum.token_ns + cpu.token_ns + if has_token { since_ns } else { 0 },
+            batch_ns: sum.batch_ns + cpu.batch_ns + if is_batch { since_ns } else { 0 },
         }
     })
 }
@@ -165,7 +165,7 @@ impl MachineUse {
             let ppm =
                 |ns: u64| (ns.min(all_ns) / NSEC_PER_USEC * PPM) / (all_ns / NSEC_PER_USEC).max(1);
             let idle_ppm = ppm(used.idle_ns.saturating_sub(before.idle_ns));
-            self.batch_ppm = ppm(used.token_ns.saturating_sub(before.token_ns));
+            self.batch_ppm = ppm(used.batch_ns.saturating_sub(before.batch_ns));
             self.nonbatch_ppm = PPM.saturating_sub(idle_ppm + self.batch_ppm);
         }
     }

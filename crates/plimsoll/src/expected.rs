@@ -68,7 +68,7 @@ impl Host {
         Self {
             has_guard,
             may_be_tuned: host.may_tune_host && host.is_lazy == Some(true),
-            has_sched_ext: scheduler.is_supported && scheduler.is_root,
+            has_sched_ext: scheduler.problem.is_none() && scheduler.is_root,
         }
     }
 }

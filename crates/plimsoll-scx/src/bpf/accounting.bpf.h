@@ -29,8 +29,7 @@ static __always_inline void cpu_enter(struct plimsoll_cpu *c, u32 state, u64 now
 	if (c->state == PLIMSOLL_CPU_IDLE) {
 		c->idle_ns += elapsed_ns;
 	} else if (c->state == PLIMSOLL_CPU_BATCH) {
-		if (c->token)
-			c->token_ns += elapsed_ns;
+		c->batch_ns += elapsed_ns;
 	} else {
 		c->other_ns += elapsed_ns;
 	}
@@ -47,8 +46,8 @@ static __always_inline void cpu_enter(struct plimsoll_cpu *c, u32 state, u64 now
 	c->room_updated_ns = now;
 }
 
-/* Reads the idle time and the batch time with a token of any CPU, up to @now. */
-static __always_inline void cpu_times(struct plimsoll_cpu *c, u64 now, u64 *idle_ns, u64 *token_ns)
+/* Reads the idle time and the batch time of any CPU, up to @now. */
+static __always_inline void cpu_times(struct plimsoll_cpu *c, u64 now, u64 *idle_ns, u64 *batch_ns)
 {
 	u64 sequence, elapsed_ns;
 	u32 attempt;
@@ -58,12 +57,12 @@ static __always_inline void cpu_times(struct plimsoll_cpu *c, u64 now, u64 *idle
 		sequence = READ_ONCE(c->sequence);
 		barrier();
 		*idle_ns = c->idle_ns;
-		*token_ns = c->token_ns;
+		*batch_ns = c->batch_ns;
 		elapsed_ns = plim_elapsed_ns(now, c->since_ns);
 		if (c->state == PLIMSOLL_CPU_IDLE)
 			*idle_ns += elapsed_ns;
-		else if (c->state == PLIMSOLL_CPU_BATCH && c->token)
-			*token_ns += elapsed_ns;
+		else if (c->state == PLIMSOLL_CPU_BATCH)
+			*batch_ns += elapsed_ns;
 		barrier();
 		if (!(sequence & 1) && sequence == READ_ONCE(c->sequence))
 			break;

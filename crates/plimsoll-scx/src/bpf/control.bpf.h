@@ -134,7 +134,7 @@ int plimsoll_apply(struct plimsoll_params *wanted)
 SEC("syscall")
 int plimsoll_set_machine(struct plimsoll_machine_change *change)
 {
-	u64 now = bpf_ktime_get_ns(), idle_ns, token_ns;
+	u64 now = bpf_ktime_get_ns(), idle_ns, batch_ns;
 	struct plim_headroom_params params = change->headroom;
 	u32 key = HEADROOM_TIMER, zero = 0, cpus_wanted = change->headroom_cpus;
 	struct timer_value *value = bpf_map_lookup_elem(&machine_timers, &key);
@@ -150,12 +150,12 @@ int plimsoll_set_machine(struct plimsoll_machine_change *change)
 	headroom_cpus = cpus_wanted;
 	if (cpus_wanted)
 		params.headroom_ppm = PLIM_PPM;
-	headroom_sum(now, &idle_ns, &token_ns);
+	headroom_sum(now, &idle_ns, &batch_ns);
 	bpf_spin_lock(&m->lock);
 	if (on && !was_on) {
 		plim_headroom_init(&m->headroom, &params, now);
 		m->idle_ns = idle_ns;
-		m->token_ns = token_ns;
+		m->batch_ns = batch_ns;
 		m->carry_ns = 0;
 	} else if (on) {
 		plim_headroom_set(&m->headroom, &params);

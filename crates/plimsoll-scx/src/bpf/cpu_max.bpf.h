@@ -188,6 +188,9 @@ static __noinline void limit_follows(struct cgroup_record *record, struct limits
 	/* The cgroup has gone since, and the record is another's: the next run ends the limit. */
 	if (READ_ONCE(record->cgroup_id) != id)
 		WRITE_ONCE(record->limit_slot, 0);
+	/* It may be the same as the quota of the cgroup's group now, or not any more. */
+	if (record->group_slot)
+		chain_follow(record->group_slot);
 	/* Wakes waiting CPUs and tasks: the limit may be larger. */
 	group_timer_at(slot, now + 1);
 }

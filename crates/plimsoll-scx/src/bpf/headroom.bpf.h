@@ -233,7 +233,7 @@ static __always_inline s32 tokens_of_credit(const struct plim_headroom *headroom
  * Sums the times of all CPUs. Also recounts the idle CPUs, which repairs edges
  * that were lost while headroom was off.
  */
-static __always_inline void headroom_sum(u64 now, u64 *idle_ns, u64 *token_ns)
+static __always_inline void headroom_sum(u64 now, u64 *idle_ns, u64 *batch_ns)
 {
 	struct plimsoll_cpu *c;
 	u64 idle = 0, token = 0;
@@ -241,7 +241,7 @@ static __always_inline void headroom_sum(u64 now, u64 *idle_ns, u64 *token_ns)
 	u32 cpu;
 
 	*idle_ns = 0;
-	*token_ns = 0;
+	*batch_ns = 0;
 	bpf_for (cpu, 0, nr_cpu_ids) {
 		c = cpu_at(cpu);
 		if (!c)
@@ -250,7 +250,7 @@ static __always_inline void headroom_sum(u64 now, u64 *idle_ns, u64 *token_ns)
 		/* The state of a CPU that went offline while idle stays idle. */
 		if (c->online)
 			*idle_ns += idle;
-		*token_ns += token;
+		*batch_ns += token;
 		if (c->online && c->state == PLIMSOLL_CPU_IDLE)
 			idle_cpus++;
 	}
@@ -309,7 +309,7 @@ over_update(struct plimsoll_machine *m, u64 shortfall_ns, u64 ran_ns, u64 elapse
 /* Timer callback: ends an interval. */
 static int headroom_update(void *map, int *key, struct bpf_timer *timer)
 {
-	u64 now = bpf_ktime_get_ns(), idle_ns, token_ns, ran_ns, elapsed_ns, nonbatch_ns,
+	u64 now = bpf_ktime_get_ns(), idle_ns, batch_ns, ran_ns, elapsed_ns, nonbatch_ns,
 	    shortfall_ns;
 	struct plimsoll_machine *m;
 	s32 allowed, over;
@@ -326,17 +326,17 @@ static int headroom_update(void *map, int *key, struct bpf_timer *timer)
 		}
 		return 0;
 	}
-	headroom_sum(now, &idle_ns, &token_ns);
+	headroom_sum(now, &idle_ns, &batch_ns);
 
 	bpf_spin_lock(&m->lock);
 	m->headroom.params.nr_cpus = plim_max(READ_ONCE(nr_online), 1);
 	elapsed_ns = plim_elapsed_ns(now, m->headroom.updated_ns);
-	ran_ns = plim_sub_floor(token_ns, m->token_ns);
+	ran_ns = plim_sub_floor(batch_ns, m->batch_ns);
 	nonbatch_ns = nonbatch_of(m, elapsed_ns, plim_sub_floor(idle_ns, m->idle_ns) + ran_ns);
 	shortfall_ns = m->headroom.shortfall_ns;
 	plim_headroom_update(&m->headroom, nonbatch_ns, ran_ns, now);
 	m->idle_ns = idle_ns;
-	m->token_ns = token_ns;
+	m->batch_ns = batch_ns;
 	m->nr_updates++;
 	spare = m->spare;
 	allowed = tokens_of_credit(&m->headroom, elapsed_ns, &spare);

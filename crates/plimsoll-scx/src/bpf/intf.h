@@ -181,7 +181,7 @@ struct plimsoll_cpu {
 	plim_u64 sequence; /* odd while the counters below change */
 	plim_u64 since_ns; /* in the present state */
 	plim_u64 idle_ns;
-	plim_u64 token_ns;
+	plim_u64 batch_ns;
 	plim_u64 other_ns; /* since room was updated */
 	plim_u64 room_updated_ns;
 	plim_u32 room_ppm;
@@ -238,7 +238,7 @@ struct plimsoll_machine {
 	plim_u32 spare; /* share form: one token more than whole CPUs allow */
 	struct plim_headroom headroom;
 	plim_u64 idle_ns; /* of all CPUs, at the last update */
-	plim_u64 token_ns;
+	plim_u64 batch_ns;
 	plim_u64 carry_ns; /* idle and batch time carried to the next interval */
 	plim_u64 nr_updates;
 	plim_u64 nr_evictions; /* atomic: batch tasks preempted for headroom */

@@ -699,15 +699,17 @@ static __noinline void audit_cpu(s32 cpu, u64 now)
 {
 	struct rq *rq = (struct rq *)bpf_per_cpu_ptr(&runqueues, (u32)cpu);
 	struct plimsoll_cpu *c = cpu_at(cpu);
+	u64 sequence;
 	bool idle;
 	u32 state;
 
 	if (!c || !rq)
 		return;
-	/* In this order: a CPU writes the time last, and only then switches. */
+	/* In this order: a CPU notes its state, and only then switches. */
 	idle = BPF_CORE_READ(rq, curr, pid) == 0;
+	sequence = READ_ONCE(c->sequence);
 	state = READ_ONCE(c->state);
-	if (plim_elapsed_ns(now, READ_ONCE(c->since_ns)) < STALE_STATE_NS)
+	if (sequence & 1 || plim_elapsed_ns(now, READ_ONCE(c->since_ns)) < STALE_STATE_NS)
 		return;
 	if (state == (idle ? PLIMSOLL_CPU_OTHER : PLIMSOLL_CPU_IDLE))
 		cpu_enter(c, idle ? PLIMSOLL_CPU_IDLE : PLIMSOLL_CPU_OTHER, now);

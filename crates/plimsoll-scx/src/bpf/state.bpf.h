@@ -168,8 +168,8 @@ struct {
 struct timer_value {
 	struct bpf_timer timer;
 	/*
-	 * When it is due. Racy: of two CPUs that arm it at once, the later time
-	 * may win; then what the earlier waited for comes that much later.
+	 * When it is due. Atomic, by CPUs that arm it; cleared by the timer, which may come
+	 * between the write and the start: then it comes once more than it has to.
 	 */
 	u64 at_ns;
 };

@@ -462,6 +462,17 @@ __noinline u32 chain_at(u32 index)
 	return PLIMSOLL_SLOT_NONE;
 }
 
+/* Whether cpu.max of a group's cgroup says what the group's own quota does, and so need not hold.
+ */
+static __always_inline bool limit_is_the_same(const struct plimsoll_group *group, u32 limit_slot)
+{
+	struct plimsoll_group *limit = limit_slot ? group_at(limit_slot) : NULL;
+
+	return limit && group->params.flags & PLIMSOLL_QUOTA_IN_FILE &&
+	       limit->params.bandwidth.quota_ns == group->params.bandwidth.quota_ns &&
+	       limit->params.bandwidth.period_ns == group->params.bandwidth.period_ns;
+}
+
 /* Links a slot to the next whose limits hold. */
 __noinline int chain_follow(u32 slot)
 {
@@ -477,7 +488,7 @@ __noinline int chain_follow(u32 slot)
 	record = index ? record_at(*index) : NULL;
 	if (!record)
 		return 0;
-	if (slot < PLIMSOLL_GROUPS_MAX && !(group->params.flags & PLIMSOLL_QUOTA_IN_FILE))
+	if (slot < PLIMSOLL_GROUPS_MAX && !limit_is_the_same(group, record->limit_slot))
 		next = record->limit_slot;
 	WRITE_ONCE(group->params.parent, next ?: chain_at(record->parent));
 	return 0;

@@ -216,7 +216,10 @@ impl SchedExtEnforcer {
             self.messages.push(if hold {
                 format!("group {name}: its limits hold again")
             } else {
-                format!("group {name}: its limits do not hold until the scheduler is loaded again")
+                format!(
+                    "group {name}: its limits, but for a quota in cpu.max, do not hold until the \
+                     scheduler is loaded again"
+                )
             });
         }
     }

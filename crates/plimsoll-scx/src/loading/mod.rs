@@ -98,15 +98,9 @@ struct Load {
 }
 
 impl Load {
-    fn load(&mut self) -> Result<Loaded, Error> {
-        // One without an owner must not stay.
-        self.replace()
-            .inspect_err(|_| objects::remove_link(Path::new(PIN_FOLDER)))
-    }
-
     /// Has the kernel verify this build's scheduler while another build's, if there is one, goes on
     /// with its limits; then this one takes its place.
-    fn replace(&mut self) -> Result<Loaded, Error> {
+    fn load(&mut self) -> Result<Loaded, Error> {
         let begun = Instant::now();
         // A failure is ignored, because loading works without, if later. 0: this thread.
         let _ = tasks::set_nice(0, NICE);
@@ -120,7 +114,9 @@ impl Load {
         let mut scheduler = Scheduler::load(&kernel, |skel| configure(skel, &cpus, room))?;
         objects::remove_link(Path::new(PIN_FOLDER));
         kernel.wait_until_free()?;
-        let objects = self.bring_in(&mut scheduler)?;
+        let objects = self.bring_in(&mut scheduler);
+        // A scheduler without an owner must not stay.
+        let objects = objects.inspect_err(|_| objects::remove_link(Path::new(PIN_FOLDER)))?;
         let dropped_ops = scheduler.dropped_ops.iter();
         let fresh = Fresh {
             dropped_ops: dropped_ops.map(|op| (*op).to_owned()).collect(),

@@ -103,6 +103,12 @@ impl<'h> Reader<'h> {
         })
     }
 
+    fn end_background(&mut self) {
+        for running in self.background.drain(..) {
+            running.stop();
+        }
+    }
+
     /// Runs a line in a shell in which `plimsoll` is the program under test.
     fn run(&mut self, command: &Command) {
         let line = self.here(&command.line);
@@ -110,6 +116,10 @@ impl<'h> Reader<'h> {
             Some(line) => (format!("exec {line}"), true),
             None => (line, false),
         };
+        if is_background {
+            // The one before may have the same name.
+            self.end_background();
+        }
         let line = line.replace("plimsoll ", &format!("'{}' ", binary().display()));
         let mut shell = std::process::Command::new("sh");
         shell.args(["-c", &line]);
@@ -121,6 +131,7 @@ impl<'h> Reader<'h> {
             running.wait_until("its group is there", || {
                 group.all_processes().is_ok_and(|all| !all.is_empty())
             });
+            assert!(running.is_running(), "{}", running.stderr());
             self.background.push(running);
             return;
         }
@@ -155,7 +166,7 @@ fn commands_of_the_readme_and_of_pages_run_as_they_say() {
         let run = all.iter().filter(|command| !is_left_out(command));
         assert!(run.clone().count() > 0);
         run.for_each(|command| reader.run(command));
-        reader.background.into_iter().for_each(Running::kill_hard);
+        reader.end_background();
     }
 }
 
@@ -190,7 +201,7 @@ mod v2_only {
             match &*command.line {
                 "systemctl enable --now plimsoll" => daemon.restart(),
                 "systemctl disable --now plimsoll" => {
-                    reader.background.drain(..).for_each(Running::kill_hard);
+                    reader.end_background();
                     let bert = shown(&tenants) + "/bert";
                     host.run(["set", &bert, "--quota", "20ms/100ms"]).good();
                     drop(daemon.end());

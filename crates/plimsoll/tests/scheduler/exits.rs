@@ -22,7 +22,7 @@ fn expect_reload(rig: &Loan, nr_reloads: u64) {
     });
     let log = rig.owner_log().to_lowercase();
     assert!(log.contains("sysrq"), "{log}");
-    // Meanwhile it stays in the background, and its quota holds.
+    // Meanwhile it stays in the background, and its file has its quota.
     assert_eq!(knob(&group.parent().unwrap(), "cpu.idle"), "1");
     assert_eq!(quota_us(&group), 30_000);
     rig.wait_until_reloaded(nr_reloads);
@@ -133,7 +133,7 @@ fn it_reports_that_limits_of_normal_groups_are_not_in_force() {
     wait_until("the loss is told", || {
         let told = rig.owner_log();
         told.contains("hold, and batch groups")
-            && told.contains("group work: its limits do not hold")
+            && told.contains("group work: its limits, but for a quota")
             && told.contains("group work: its limits hold again")
     });
     rig.wait_until_reloaded(1);
