@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_daemon::metrics::openmetrics;
 
-use crate::fixture::{self, Health};
+use crate::fixture;
 use crate::reader::{Description, Text};
 use crate::tools;
 
@@ -19,7 +19,7 @@ fn document() -> PathBuf {
 }
 
 fn described() -> BTreeMap<String, Description> {
-    Text::read(&openmetrics(fixture::state(100, Health::Good))).metrics
+    Text::read(&openmetrics(fixture::state(100))).metrics
 }
 
 /// The name that queries use.
@@ -109,6 +109,30 @@ fn documents_rules_and_dashboard_name_existing_metrics_only() {
                 is_prefix || known.contains(word),
                 "{}: {word}",
                 file.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn the_series_that_try_the_rules_have_labels_of_the_program() {
+    let metrics = described();
+    let tests = tools::deploy().join("prometheus/plimsoll-rules-test.yml");
+    let tests = fs::read_to_string(tests).unwrap();
+    let series = tests
+        .lines()
+        .filter_map(|line| line.split_once("series: plimsoll_"));
+    for (_, series) in series {
+        let (name, labels) = series.split_once('{').unwrap();
+        let name = format!("plimsoll_{name}");
+        let mut metrics = metrics.iter();
+        let metric = metrics.find(|(of, metric)| name_in_queries(of, metric) == name);
+        let (_, metric) = metric.unwrap_or_else(|| panic!("{name}"));
+        for label in labels.split(", ") {
+            let label = label.split('=').next().unwrap();
+            assert!(
+                label == "instance" || metric.labels.contains(label),
+                "{series}"
             );
         }
     }

@@ -45,21 +45,12 @@ impl Served {
     }
 }
 
-/// Health of the daemon that a state shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Health {
-    Good,
-    /// Every condition that has an alert.
-    Bad,
-}
-
 /// A state with everything in it, `second` seconds after the start: every
 /// counter grows by a steady amount each second.
-pub fn state(second: u64, health: Health) -> State {
-    let is_bad = health == Health::Bad;
+pub fn state(second: u64) -> State {
     let usec = second * 1_000_000;
     State {
-        daemon: daemon(second, is_bad),
+        daemon: daemon(second),
         machine: Machine {
             at_usec: usec,
             nr_cpus: 8,
@@ -71,7 +62,7 @@ pub fn state(second: u64, health: Health) -> State {
             allowance_ppm: 250_000,
             side_ppm: 245_000,
             nonside_ppm: 450_000,
-            headroom_shortfall_usec: if is_bad { usec / 2 } else { usec / 1000 },
+            headroom_shortfall_usec: usec / 1000,
             nr_updates: second * 100,
             nr_writes: second * 10,
             controller_usec: usec / 500,
@@ -80,26 +71,21 @@ pub fn state(second: u64, health: Health) -> State {
             ..HeadroomSample::default()
         }),
         scheduler: Some(SchedulerSample {
-            state: if is_bad { "down" } else { "running" }.into(),
-            nr_reloads: if is_bad { second } else { 1 },
+            state: "running".into(),
+            nr_reloads: 1,
             ..SchedulerSample::default()
         }),
-        groups: vec![
-            encode(second, is_bad),
-            tenant(second, is_bad),
-            unapplied(is_bad),
-        ],
+        groups: vec![encode(second), tenant(second), unapplied()],
     }
 }
 
-fn daemon(second: u64, is_bad: bool) -> Daemon {
-    let failures = if is_bad { second } else { 1 };
+fn daemon(second: u64) -> Daemon {
     Daemon {
         pid: 1,
         version: "0.1.0".into(),
         uptime_usec: second * 1_000_000,
         enforcer: EnforcerKind::SchedExt,
-        problems: vec!["rule web is not used".to_owned(); usize::from(is_bad)],
+        problems: vec!["a file is damaged".into()],
         guard: Some(GuardState {
             counts: GuardCounts {
                 nr_begun: second * 20,
@@ -108,27 +94,23 @@ fn daemon(second: u64, is_bad: bool) -> Daemon {
                 nr_pulled: second,
                 nr_pushed: second,
             },
-            problem: is_bad.then(|| "the kernel does not take it".to_owned()),
+            problem: None,
         }),
         counters: Counters {
             reloads: second,
-            reloads_refused: failures,
-            foreign_changes: failures,
-            apply_failures: failures,
+            reloads_refused: 1,
+            foreign_changes: 1,
+            apply_failures: 1,
             requests: second * 5,
-            requests_refused: failures,
-            events_lost: failures,
+            requests_refused: 1,
+            events_lost: 1,
         },
         control_delay: Histogram {
             bounds_usec: vec![1000, 10_000, 100_000, 1_000_000],
-            counts: if is_bad {
-                vec![second * 90, 0, 0, second * 10, 0]
-            } else {
-                vec![second * 90, second * 10, 0, 0, 0]
-            },
+            counts: vec![second * 90, second * 10, 0, 0, 0],
             sum_usec: second * 10_000,
         },
-        resident_bytes: if is_bad { 80 << 20 } else { 12 << 20 },
+        resident_bytes: 12 << 20,
         cpu_usec: second * 1500,
         ..Daemon::default()
     }
@@ -143,7 +125,7 @@ fn knobs(class: Option<Class>, quota: &str) -> Knobs {
 }
 
 /// A batch group of Plimsoll's own with every limit there is.
-fn encode(second: u64, is_bad: bool) -> Group {
+fn encode(second: u64) -> Group {
     let usec = second * 1_000_000;
     Group {
         name: "encode".into(),
@@ -173,7 +155,7 @@ fn encode(second: u64, is_bad: bool) -> Group {
             }),
             batch: Some(BatchSample {
                 total: BatchCounts {
-                    run_usec: if is_bad { second } else { usec * 2 },
+                    run_usec: usec * 2,
                     wait_usec: usec * 3,
                     nr_switches: second * 500,
                     nr_preempted: second * 50,
@@ -182,16 +164,16 @@ fn encode(second: u64, is_bad: bool) -> Group {
                 },
                 cpus: Vec::new(),
             }),
-            foreign_changes: vec!["cpu.max".to_owned(); usize::from(is_bad)],
+            foreign_changes: vec!["cpu.max".into()],
             ..Sample::default()
         }),
-        problem: is_bad.then(|| "cpu.max was changed by somebody else".to_owned()),
+        problem: Some("cpu.max was changed by somebody else".into()),
         ..Group::default()
     }
 }
 
 /// A cgroup of somebody else's, whose name needs care.
-fn tenant(second: u64, is_bad: bool) -> Group {
+fn tenant(second: u64) -> Group {
     let path = "/tenants.slice/a \"quoted\" one";
     Group {
         name: path.into(),
@@ -201,20 +183,19 @@ fn tenant(second: u64, is_bad: bool) -> Group {
         statistics: Some(Sample {
             usage_usec: second * 900_000,
             processes: 2,
-            quota: Some(limited(second, if is_bad { 6 } else { 1 })),
+            quota: Some(limited(second, 1)),
             ..Sample::default()
         }),
         ..Group::default()
     }
 }
 
-fn unapplied(is_bad: bool) -> Group {
+fn unapplied() -> Group {
     Group {
         name: "/system.slice/web.service".into(),
         group: "web".into(),
         cgroup: "/system.slice/web.service".into(),
-        statistics: (!is_bad).then(Sample::default),
-        problem: is_bad.then(|| "cpu.max: permission denied".to_owned()),
+        problem: Some("cpu.max: permission denied".into()),
         ..Group::default()
     }
 }
@@ -234,10 +215,10 @@ pub fn many_groups(number: u64) -> State {
     let groups = (0..number).map(|n| Group {
         name: format!("/tenants.slice/tenant-{n}.service"),
         cgroup: format!("/tenants.slice/tenant-{n}.service"),
-        ..tenant(n + 1, false)
+        ..tenant(n + 1)
     });
     State {
         groups: groups.collect(),
-        ..state(10, Health::Good)
+        ..state(10)
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use plimsoll_daemon::metrics::{Limits, MetricsServer, openmetrics};
 
-use crate::fixture::{self, Health, Served};
+use crate::fixture::{self, Served};
 use crate::http::{connect, get, request, try_request};
 use crate::wait::wait_until;
 
@@ -20,7 +20,7 @@ const ACCEPT: &str = "Accept: application/openmetrics-text;version=1.0.0,\
     application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1\r\n";
 
 fn start_with_state() -> (Served, String) {
-    let text = openmetrics(fixture::state(100, Health::Good));
+    let text = openmetrics(fixture::state(100));
     let served = text.clone();
     (Served::start(move || served.clone()), text)
 }

@@ -3,14 +3,13 @@
 use plimsoll_daemon::metrics::openmetrics;
 use plimsoll_daemon::state::State;
 
-use crate::fixture::{self, Health};
+use crate::fixture;
 use crate::reader::Text;
 
 #[test]
 fn every_metric_is_described_in_every_state_and_has_a_value_in_a_full_one() {
     let empty = Text::read(&openmetrics(State::default()));
-    let full = Text::read(&openmetrics(fixture::state(100, Health::Good)));
-    Text::read(&openmetrics(fixture::state(100, Health::Bad)));
+    let full = Text::read(&openmetrics(fixture::state(100)));
     let names = |text: &Text| text.metrics.keys().cloned().collect::<Vec<_>>();
     assert_eq!(
         names(&empty),
@@ -28,7 +27,7 @@ fn every_metric_is_described_in_every_state_and_has_a_value_in_a_full_one() {
 
 #[test]
 fn values_are_in_base_units() {
-    let text = Text::read(&openmetrics(fixture::state(100, Health::Good)));
+    let text = Text::read(&openmetrics(fixture::state(100)));
     let value = |name: &str, group: Option<&str>| {
         let values = text.values_of(name);
         let is_it = |labels: &std::collections::BTreeMap<String, String>| {
@@ -65,6 +64,16 @@ fn values_are_in_base_units() {
     assert_eq!(of_encode("plimsoll_soft_cap_rate_ratio"), 0.45);
     assert_eq!(of_encode("plimsoll_soft_cap_background"), 1.0);
     assert_eq!(of_encode("plimsoll_batch_wait_seconds_total"), 300.0);
+    assert_eq!(of_encode("plimsoll_group_foreign_changes"), 1.0);
+    for (group, is_problem, is_applied) in [
+        ("encode", 1.0, 1.0),
+        ("web", 1.0, 0.0),
+        ("tenants", 0.0, 1.0),
+    ] {
+        assert_eq!(value("plimsoll_group_problem", Some(group)), is_problem);
+        assert_eq!(value("plimsoll_group_applied", Some(group)), is_applied);
+    }
+    assert_eq!(value("plimsoll_daemon_problems", None), 1.0);
     assert_eq!(value("plimsoll_machine_busy_seconds_total", None), 500.0);
     assert_eq!(value("plimsoll_headroom_ratio", None), 0.3);
     // All are counted though few are named.
@@ -81,7 +90,7 @@ fn values_are_in_base_units() {
 
 #[test]
 fn a_throttle_count_is_never_without_its_periods() {
-    let text = Text::read(&openmetrics(fixture::state(100, Health::Bad)));
+    let text = Text::read(&openmetrics(fixture::state(100)));
     let mut checked = 0;
     for value in &text.values {
         let Some((limit, _)) = value.name.split_once("_throttled_") else {
