@@ -186,8 +186,6 @@ mod tests {
     use std::path::Path;
     use std::sync::Arc;
 
-    use proptest::prelude::*;
-
     use super::*;
     use crate::hierarchy::Hierarchy;
 
@@ -216,33 +214,6 @@ mod tests {
 
         fn name(path: &Path) -> &str {
             path.file_name().unwrap().to_str().unwrap()
-        }
-    }
-
-    fn any_max() -> impl Strategy<Value = CpuMax> {
-        let quota = proptest::option::weighted(0.8, 1_000u64..2_000_000);
-        (quota, 1_000u64..=1_000_000, 0u64..2_000_000).prop_map(
-            |(quota_usec, period_usec, burst)| {
-                CpuMax {
-                    quota_usec,
-                    period_usec,
-                    // The kernel's maximum.
-                    burst_usec: quota_usec.map_or(burst, |quota| burst.min(quota)),
-                }
-            },
-        )
-    }
-
-    fn any_version() -> impl Strategy<Value = Version> {
-        prop_oneof![Just(Version::V1), Just(Version::V2)]
-    }
-
-    proptest! {
-        #[test]
-        fn written_bandwidth_is_read_back(max in any_max(), version in any_version(), has_burst: bool) {
-            let folder = Folder::new(version, has_burst, &max);
-            let burst_usec = if has_burst { max.burst_usec } else { 0 };
-            prop_assert_eq!(folder.group.read_cpu_max().unwrap(), CpuMax { burst_usec, ..max });
         }
     }
 

@@ -57,35 +57,3 @@ impl UsageCounter {
         })
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use super::*;
-
-    #[test]
-    fn an_open_counter_follows_its_file_of_either_version() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("usage");
-        for (version, first, second) in [
-            (Version::V1, "1000\n", "25000\n"),
-            (
-                Version::V2,
-                "usage_usec 1\n",
-                "usage_usec 25\nuser_usec 3\n",
-            ),
-        ] {
-            fs::write(&path, first).unwrap();
-            let counter = UsageCounter::open(path.clone(), version).unwrap();
-            assert_eq!(counter.read_ns().unwrap(), 1_000);
-            fs::write(&path, second).unwrap();
-            assert_eq!(counter.read_ns().unwrap(), 25_000);
-            fs::write(&path, "much").unwrap();
-            let error = counter.read_ns().unwrap_err().to_string();
-            assert!(error.ends_with("cannot make sense of `much`"), "{error}");
-        }
-        let gone = UsageCounter::open(folder.path().join("gone"), Version::V2).unwrap_err();
-        assert!(gone.is_gone());
-    }
-}
