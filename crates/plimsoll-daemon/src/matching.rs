@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn the_first_rule_matches_and_the_second_is_the_overlap() {
-        let config = config("cgroup = \"/a/*\"\ncgroup = \"/a/b\"\ncgroup = \"/**\"");
+        let config = config("cgroup = [\"/y\", \"/a/*\"]\ncgroup = \"/a/b\"\ncgroup = \"/**\"");
         let found = config.match_cgroup("/a/b").unwrap();
         assert_eq!(
             (
