@@ -12,6 +12,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::fixture::{self, Served};
+use crate::wait::{Looks, wait_until};
 use crate::{http, tools};
 
 /// Window for the rates of the dashboard.
@@ -62,9 +63,12 @@ impl Prometheus {
         started
     }
 
-    fn wait_for(&self, what: &str, is_so: impl FnMut() -> bool) {
+    fn wait_for(&self, what: &str, mut is_so: impl FnMut() -> bool) {
         let log = || fs::read_to_string(self.folder.path().join("log")).unwrap();
-        assert!(tools::wait(is_so), "waited in vain: {what}: {}", log());
+        let mut looks = Looks::begin();
+        while !is_so() {
+            assert!(looks.again(), "waited in vain: {what}: {}", log());
+        }
     }
 
     /// Returns the `data` of an answer of Prometheus's API.
@@ -110,7 +114,7 @@ fn start_process(folder: &Path) -> (Child, SocketAddr) {
             .spawn()
             .unwrap();
         let mut is_healthy = false;
-        tools::wait(|| {
+        wait_until("Prometheus is healthy or has ended", || {
             is_healthy = http::try_request(address, "GET", "/-/healthy", "").is_some();
             is_healthy || process.try_wait().unwrap().is_some()
         });
