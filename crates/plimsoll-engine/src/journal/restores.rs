@@ -327,13 +327,6 @@ mod tests {
         FileRestore::new(Path::new("/g/w"), "50", Some(new))
     }
 
-    fn hold(held: &Held) -> Entry {
-        Entry::Held {
-            folder: "/g".into(),
-            held: held.clone(),
-        }
-    }
-
     fn renice(tid: i32, old: i32, new: i32, group: &str) -> Entry {
         Entry::Renice {
             task: TaskId { tid, start_time: 1 },
@@ -359,35 +352,6 @@ mod tests {
         assert_eq!(sums[2], ("50".to_owned(), "1 2".to_owned()));
         let sums = [None, Some("3")].map(sum_with);
         assert_eq!(sums[1], ("50".to_owned(), String::new()));
-    }
-
-    #[test]
-    fn a_file_that_could_not_be_put_back_keeps_its_first_value_in_the_next_group() {
-        let late = Held {
-            inode: Some(7),
-            earlier: vec![written("2")],
-            refused: true,
-            ..Held::default()
-        };
-        let found = Restores::of([hold(&late)]);
-        assert!(found.refused.contains(Path::new("/g")));
-        let later = FileRestore::new(Path::new("/g/w"), "2", Some("5"));
-        let again = Held {
-            files: vec![later],
-            refused: false,
-            ..late.clone()
-        };
-        let all = [hold(&late), hold(&again)];
-        let found = Restores::of(all.clone());
-        assert!(found.refused.is_empty());
-        let held = found.held(Path::new("/g"));
-        assert_eq!(held.get(Path::new("/g/w")).unwrap().old, "2");
-        let [file] = &*held.restores() else {
-            panic!("{held:?}")
-        };
-        assert_eq!((&*file.old, file.ours.join(" ")), ("50", "2 5".to_owned()));
-        assert_eq!(file.inode, Some(7));
-        assert_eq!(live(&all), all[1..]);
     }
 
     #[test]
