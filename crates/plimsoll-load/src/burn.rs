@@ -242,11 +242,4 @@ mod tests {
         assert!(report.units_most >= report.units_least);
         assert!(report.cpu_seconds > 0.0);
     }
-
-    #[test]
-    fn burners_end_after_their_duration() {
-        let short = config(Duration::from_millis(20));
-        let report = run(&short, &Stop::default(), |_| Ok(())).unwrap();
-        assert_eq!(report.ending, Ending::Complete);
-    }
 }

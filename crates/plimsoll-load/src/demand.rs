@@ -64,18 +64,6 @@ mod tests {
     }
 
     #[test]
-    fn means_are_as_requested() {
-        for (text, mean_us) in [("const:500us", 500.0), ("exp:1ms", 1_000.0)] {
-            let sum: u64 = demand(text).draws(7).take(400_000).sum();
-            let drawn_us = sum as f64 / 400_000.0 / 1e3;
-            assert!(
-                (drawn_us / mean_us - 1.0).abs() < 0.02,
-                "{text}: {drawn_us}"
-            );
-        }
-    }
-
-    #[test]
     fn quantiles_match_the_distribution() {
         let mut draws: Vec<u64> = demand("exp:1ms").draws(1).take(100_000).collect();
         draws.sort_unstable();

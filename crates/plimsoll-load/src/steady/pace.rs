@@ -86,16 +86,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grains_are_contiguous() {
-        assert_eq!(next_grain(0, 10, 0), 10);
-        assert_eq!(next_grain(9, 10, 0), 10);
-        assert_eq!(next_grain(10, 10, 0), 20);
-        assert_eq!(next_grain(0, 10, 5), 5);
-        assert_eq!(next_grain(5, 10, 5), 15);
-        assert_eq!(next_grain(14, 10, 5), 15);
-    }
-
-    #[test]
     fn undisturbed_thread_uses_its_share_of_every_grain() {
         let mut pace = Pace::new(&config(), 1, 2);
         let (mut at_ns, mut used_ns, mut turns) = (0, 0, 0);
