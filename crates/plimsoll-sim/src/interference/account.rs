@@ -168,16 +168,6 @@ mod tests {
     const QUOTA_NS: u64 = 1 << 34;
 
     #[test]
-    fn without_a_burst_nothing_is_offered() {
-        let mut account = Account::new(QUOTA_NS, Some(0)).unwrap();
-        let mut gained_ns = 5.0 * QUOTA_NS as f64;
-        assert_eq!(
-            account.savings().take(&mut account, 1.0, &mut gained_ns),
-            0.0
-        );
-    }
-
-    #[test]
     fn an_unlimited_burst_takes_hundreds_of_quotas() {
         let mut account = Account::new(QUOTA_NS, None).unwrap();
         let mut gained_ns = 900.0 * QUOTA_NS as f64;

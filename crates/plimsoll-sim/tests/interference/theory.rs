@@ -43,12 +43,3 @@ fn correlated_groups_interfere_more() {
         "{missed:?}"
     );
 }
-
-#[test]
-fn spare_capacity_absorbs_bursts() {
-    let mut row = equal(Distribution::Exponential, 5, 0.7, &[Burst::Quotas(2.0)]);
-    let full = run(vec![row.clone()], 50_000, 3, 2)[0][0].missed.mean;
-    row.groups.iter_mut().for_each(|group| group.quota *= 0.6);
-    let spare = run(vec![row], 50_000, 3, 2)[0][0].missed.mean;
-    assert!(spare < 0.1 * full, "{spare} {full}");
-}
