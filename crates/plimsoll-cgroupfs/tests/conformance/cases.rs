@@ -160,11 +160,23 @@ pub fn a_cgroup_of_any_name_is_found(machine: &mut impl Machine) {
         let place = machine.hierarchy().cgroup_of(pid).unwrap();
         assert_eq!(place, child.path());
         assert_eq!(parent.all_processes().unwrap(), [pid]);
-        assert_eq!(
-            machine.hierarchy().resolve(&text_of(&place)).unwrap(),
-            place
-        );
+        let below = text_of(&place);
+        let inside = text_of(machine.hierarchy().cpu_folder(&place));
+        for target in [&below, &format!("/{below}/"), &inside] {
+            assert_eq!(machine.hierarchy().resolve(target).unwrap(), place);
+        }
         machine.end(pid);
+    }
+    let inside = text_of(parent.path());
+    for target in [
+        "",
+        "/",
+        "/..",
+        "/nowhere",
+        &format!("{inside}/plain/../plain"),
+    ] {
+        let error = machine.hierarchy().resolve(target).unwrap_err().to_string();
+        assert_eq!(error, format!("{target}: no such cgroup"));
     }
     let children = parent.children().unwrap();
     let name_of = |child: &CpuGroup| child.path().file_name().unwrap().as_bytes().to_owned();
