@@ -91,7 +91,7 @@ pub fn between_two_bandwidths_a_child_stays_within_its_parent(machine: &mut impl
         period_usec,
         burst_usec: 0,
     };
-    // The same rate, because v1 refuses a higher one in a child.
+    // v1 refuses a higher rate in a child than in its parent.
     parent.write_cpu_max(&of(50_000, 100_000)).unwrap();
     for next in [of(5_000, 10_000), of(500_000, 1_000_000), of(1_000, 2_000)] {
         child.write_cpu_max(&next).unwrap();

@@ -35,7 +35,7 @@ __noinline int group_timer_at(u32 slot, u64 when_ns)
 
 	if (!value)
 		return 0;
-	/* Of several CPUs that arm it at once each looks again, so that the earliest time holds. */
+	/* CPUs that arm it at once look again, so that the earliest time holds. */
 	bpf_for (attempt, 0, ARM_ATTEMPTS) {
 		at_ns = READ_ONCE(value->at_ns);
 		if (at_ns && at_ns <= when_ns && plim_sub_floor(now, at_ns) < TIMER_LATE_NS)

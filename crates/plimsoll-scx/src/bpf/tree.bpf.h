@@ -462,8 +462,7 @@ __noinline u32 chain_at(u32 index)
 	return PLIMSOLL_SLOT_NONE;
 }
 
-/* Whether cpu.max of a group's cgroup says what the group's own quota does, and so need not hold.
- */
+/* Whether cpu.max of a group's cgroup is the same as the group's own quota. */
 static __always_inline bool limit_is_the_same(const struct plimsoll_group *group, u32 limit_slot)
 {
 	struct plimsoll_group *limit = limit_slot ? group_at(limit_slot) : NULL;
