@@ -79,7 +79,8 @@ static __always_inline u64 own_cap_until_ns(struct task_ctx *t, const struct pli
 
 /*
  * Arms the timer of the limit at which a task is parked. That of a quota may have come
- * between the look at the pool and now: then it comes again as soon as the task is there.
+ * between the look at the pool and now: then it comes again a moment later. Housekeeping finds a
+ * task that it misses.
  */
 static __always_inline void park_timer(u32 slot, u64 until_ns)
 {
