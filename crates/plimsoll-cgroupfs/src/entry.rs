@@ -110,7 +110,7 @@ pub enum Interest {
     Writes,
 }
 
-/// Watch of a folder, which outlives neither the folder nor the queue.
+/// Watch of a folder, which outlives neither the folder nor the queue, or of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct WatchId(pub(crate) Id);
 
@@ -125,8 +125,10 @@ pub(crate) enum Id {
 pub enum Event {
     /// The queue ran over: events are missing.
     Lost,
-    /// The watched folder is gone, and the watch with it.
+    /// The watched folder is gone, and the watch with it. That of a cgroup's file stays.
     Ended(WatchId),
+    /// The watched file has changed.
+    Changed(WatchId),
     /// A folder of this name has come into the watched one.
     Came(WatchId, OsString),
     /// A folder of this name has left the watched one.

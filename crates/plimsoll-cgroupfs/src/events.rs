@@ -1,4 +1,5 @@
-//! The kernel's events of folders: entries that come and go, and files that are written to.
+//! The kernel's events of folders: entries that come and go, and files that are written to; and of
+//! single files that change.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind};
@@ -18,7 +19,7 @@ const BUFFER_BYTES: usize = 64 * 1024;
 const COMES: EventMask = EventMask::CREATE.union(EventMask::MOVED_TO);
 const GOES: EventMask = EventMask::DELETE.union(EventMask::MOVED_FROM);
 
-/// Queue of events, of one interest in any number of folders.
+/// Queue of events, of one interest in any number of folders, and of any number of files.
 #[derive(Debug)]
 pub struct Queue {
     interest: Interest,
@@ -67,6 +68,21 @@ impl Queue {
             }
         };
         Ok(WatchId(id))
+    }
+
+    /// Watches a file. A file that is watched already keeps its watch.
+    ///
+    /// # Errors
+    /// When there is no such file, or the kernel has no watch left.
+    pub fn watch_file(&mut self, file: &Path) -> io::Result<WatchId> {
+        match &mut self.inner {
+            Inner::Real { inotify, .. } => {
+                let watch = inotify.watches().add(file, WatchMask::MODIFY)?;
+                Ok(WatchId(Id::Real(watch)))
+            }
+            #[cfg(feature = "simulated")]
+            Inner::Simulated(number) => simulated::with(|kernel| kernel.watch_file(*number, file)),
+        }
     }
 
     /// Ends a watch. Does nothing if the kernel has ended it with its folder.
@@ -136,6 +152,7 @@ fn event_of(event: inotify::Event<&std::ffi::OsStr>) -> Event {
         _ if mask.contains(EventMask::Q_OVERFLOW) => Event::Lost,
         _ if mask.contains(EventMask::IGNORED) => Event::Ended(watch),
         Some(name) if mask.contains(EventMask::MODIFY) => Event::Written(watch, name),
+        None if mask.contains(EventMask::MODIFY) => Event::Changed(watch),
         Some(name) if mask.contains(EventMask::ISDIR) && mask.intersects(COMES) => {
             Event::Came(watch, name)
         }

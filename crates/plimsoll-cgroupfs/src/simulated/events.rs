@@ -1,4 +1,4 @@
-//! Events of folders, as inotify reports them.
+//! Events of folders, and of the files `cgroup.events`, as inotify reports them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -13,6 +13,8 @@ struct Queue {
     interest: Interest,
     /// Numbers of the watches, by the inode of their folder.
     watches: BTreeMap<u64, u64>,
+    /// Numbers of the watches of `cgroup.events`, by the inode of its folder.
+    files: BTreeMap<u64, u64>,
     ready: Vec<Event>,
 }
 
@@ -40,6 +42,10 @@ impl Default for Events {
 }
 
 impl Queue {
+    fn nr_watches(&self) -> usize {
+        self.watches.len() + self.files.len()
+    }
+
     fn push(&mut self, event: Event, room: usize) {
         // The kernel merges an event with an equal one before it.
         if self.ready.last() == Some(&event) {
@@ -59,6 +65,7 @@ impl Events {
         let queue = Queue {
             interest,
             watches: BTreeMap::new(),
+            files: BTreeMap::new(),
             ready: Vec::new(),
         };
         self.queues.insert(self.nr_queues, queue);
@@ -70,25 +77,41 @@ impl Events {
     }
 
     pub(super) fn watch(&mut self, number: usize, inode: u64) -> io::Result<WatchId> {
-        let nr_used: usize = self.queues.values().map(|queue| queue.watches.len()).sum();
+        self.add(number, inode, |queue| &mut queue.watches)
+    }
+
+    /// Watches the file `cgroup.events` of a folder.
+    pub(super) fn watch_file(&mut self, number: usize, folder: u64) -> io::Result<WatchId> {
+        self.add(number, folder, |queue| &mut queue.files)
+    }
+
+    fn add(
+        &mut self,
+        number: usize,
+        inode: u64,
+        watches: fn(&mut Queue) -> &mut BTreeMap<u64, u64>,
+    ) -> io::Result<WatchId> {
+        let nr_used: usize = self.queues.values().map(Queue::nr_watches).sum();
         let queue = self.queues.get_mut(&number).ok_or(error(libc::EBADF))?;
-        if let Some(watch) = queue.watches.get(&inode) {
+        let watches = watches(queue);
+        if let Some(watch) = watches.get(&inode) {
             return Ok(WatchId::simulated(*watch));
         }
         if nr_used >= self.watches_max {
             return Err(error(libc::ENOSPC));
         }
         self.nr_watches += 1;
-        queue.watches.insert(inode, self.nr_watches);
+        watches.insert(inode, self.nr_watches);
         Ok(WatchId::simulated(self.nr_watches))
     }
 
     pub(crate) fn forget(&mut self, number: usize, watch: u64) {
         let room = self.room;
         if let Some(queue) = self.queues.get_mut(&number) {
-            let before = queue.watches.len();
+            let before = queue.nr_watches();
             queue.watches.retain(|_, other| *other != watch);
-            if queue.watches.len() < before {
+            queue.files.retain(|_, other| *other != watch);
+            if queue.nr_watches() < before {
                 queue.push(Event::Ended(WatchId::simulated(watch)), room);
             }
         }
@@ -97,6 +120,18 @@ impl Events {
     pub(crate) fn take(&mut self, number: usize) -> Vec<Event> {
         let queue = self.queues.get_mut(&number);
         queue.map_or_else(Vec::new, |queue| std::mem::take(&mut queue.ready))
+    }
+
+    /// Inodes of the folders of whose files there is a watch.
+    pub fn watched_files(&self) -> impl Iterator<Item = u64> {
+        let queues = self.queues.values();
+        queues.flat_map(|queue| queue.files.keys().copied())
+    }
+
+    /// Whether a queue has an event.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.queues.values().any(|queue| !queue.ready.is_empty())
     }
 
     /// Reports an event to the queues of one interest that watch a folder.
@@ -128,6 +163,7 @@ impl Events {
             went(self);
         }
         for queue in self.queues.values_mut() {
+            // The watch of a file stays.
             if let Some(watch) = queue.watches.remove(&inode) {
                 queue.push(Event::Ended(WatchId::simulated(watch)), self.room);
             }
@@ -142,6 +178,15 @@ impl Events {
             Event::Went(watch, old.to_owned())
         });
         self.came(parent, new);
+    }
+
+    /// Reports that no process is left in a folder or below.
+    pub(super) fn emptied(&mut self, folder: u64) {
+        for queue in self.queues.values_mut() {
+            if let Some(watch) = queue.files.get(&folder) {
+                queue.push(Event::Changed(WatchId::simulated(*watch)), self.room);
+            }
+        }
     }
 
     pub(super) fn written(&mut self, folder: u64, file: &Path) {

@@ -221,7 +221,14 @@ impl Kernel {
 
     /// Writes to a cgroup's file, by its path below the mount point, as another program.
     pub fn others_write(&mut self, below: &Path, text: &str) -> io::Result<()> {
+        let moved = text
+            .parse()
+            .ok()
+            .filter(|_| below.ends_with("cgroup.procs"));
+        let moved = moved.and_then(|pid| self.tasks.get(pid));
+        let left = moved.map(|task| task.cgroup.clone());
         self.cgroups.write(below, text, &mut self.tasks)?;
+        self.report_empty(left.as_slice());
         if let Some(inode) = below.parent().and_then(|folder| self.cgroups.inode(folder)) {
             self.events.written(inode, below);
         }
@@ -264,6 +271,25 @@ impl Kernel {
         let below = folder.strip_prefix(MOUNT).ok();
         let inode = below.and_then(|below| self.cgroups.inode(below));
         self.events.watch(queue, inode.ok_or(error(libc::ENOENT))?)
+    }
+
+    pub(crate) fn watch_file(&mut self, queue: usize, file: &Path) -> io::Result<WatchId> {
+        self.alive()?;
+        let below = file.strip_prefix(MOUNT).ok();
+        let folder = below.filter(|below| self.text(below).is_some());
+        let folder = folder.and_then(|below| self.cgroups.inode(below.parent()?));
+        self.events
+            .watch_file(queue, folder.ok_or(error(libc::ENOENT))?)
+    }
+
+    /// Reports the cgroups, of those left and all above, that have no process any more.
+    fn report_empty(&mut self, left: &[PathBuf]) {
+        let above = left.iter().flat_map(|place| place.ancestors());
+        for place in above.filter(|place| !self.tasks.is_used_below(place)) {
+            if let Some(inode) = self.cgroups.inode(place) {
+                self.events.emptied(inode);
+            }
+        }
     }
 
     /// Returns the rate that a process may use, in ppm of one CPU; `None`: unlimited.
@@ -506,6 +532,7 @@ impl Kernel {
     /// Advances the clock.
     pub fn pass(&mut self, time: Duration) {
         self.time += time;
-        self.tasks.reap();
+        let left = self.tasks.reap();
+        self.report_empty(&left);
     }
 }

@@ -112,9 +112,9 @@ impl Tasks {
         inside.map(|(pid, _)| format!("{pid}\n")).collect()
     }
 
-    /// Lets the processes that have ended leave their cgroups.
-    pub(super) fn reap(&mut self) {
-        self.dying.clear();
+    /// Lets the processes that have ended leave their cgroups, which it returns.
+    pub(super) fn reap(&mut self) -> Vec<PathBuf> {
+        std::mem::take(&mut self.dying)
     }
 
     pub(super) fn is_used(&self, cgroup: &Path) -> bool {

@@ -2,9 +2,11 @@
 //! on. A test calls each case with a machine of its own.
 
 use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 
+use plimsoll_cgroupfs::events::{Event, Interest, Queue};
 use plimsoll_cgroupfs::name::text_of;
 use plimsoll_cgroupfs::{CgroupError, CpuGroup, CpuMax, Hierarchy, Version, os};
 
@@ -20,6 +22,8 @@ pub trait Machine {
     fn start_in(&mut self, group: &CpuGroup) -> i32;
     /// Ends it. Returns when it has gone.
     fn end(&mut self, pid: i32);
+    /// Waits until something is so.
+    fn wait_until(&self, what: &str, is_so: impl FnMut() -> bool);
 }
 
 /// Makes a test of each case: `$machine` creates the machine.
@@ -30,6 +34,7 @@ macro_rules! conformance {
             between_two_bandwidths_a_child_stays_within_its_parent
             every_weight_is_read_back_and_refused_by_an_idle_cgroup
             members_are_found_where_they_were_moved
+            the_end_of_the_last_process_is_told_on_v2
             a_cgroup_of_any_name_is_found
             recreated_cgroup_is_a_different_one
         );
@@ -146,6 +151,29 @@ pub fn members_are_found_where_they_were_moved(machine: &mut impl Machine) {
     first.add_process(pid).unwrap();
     let error = machine.hierarchy().folders_of(pid).unwrap_err().to_string();
     assert_eq!(error, format!("{pid}: no such process"));
+}
+
+pub fn the_end_of_the_last_process_is_told_on_v2(machine: &mut impl Machine) {
+    let (group, inner) = (machine.group("outer"), machine.group("outer/inner"));
+    let mut queue = Queue::new(Interest::Folders).unwrap();
+    let watch = queue.watch_file(
+        &machine
+            .hierarchy()
+            .cpu_folder(group.path())
+            .join("cgroup.events"),
+    );
+    if machine.hierarchy().version() == Version::V1 {
+        assert_eq!(watch.unwrap_err().kind(), ErrorKind::NotFound);
+        return;
+    }
+    let (first, last) = (machine.start_in(&inner), machine.start_in(&inner));
+    machine.end(first);
+    queue.read().unwrap();
+    machine.end(last);
+    let changed = Event::Changed(watch.unwrap());
+    machine.wait_until("it is told", || queue.read().unwrap().contains(&changed));
+    machine.remove(&inner);
+    machine.remove(&group);
 }
 
 pub fn a_cgroup_of_any_name_is_found(machine: &mut impl Machine) {

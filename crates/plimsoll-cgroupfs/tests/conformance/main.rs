@@ -7,6 +7,7 @@ mod cases;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cases::Machine;
 use plimsoll_cgroupfs::simulated::{self, Kernel, MOUNT};
@@ -67,7 +68,14 @@ impl Machine for InMemory {
     }
 
     fn end(&mut self, pid: i32) {
-        simulated::with(|kernel| kernel.end(pid));
+        simulated::with(|kernel| {
+            kernel.end(pid);
+            kernel.pass(Duration::ZERO);
+        });
+    }
+
+    fn wait_until(&self, what: &str, mut is_so: impl FnMut() -> bool) {
+        assert!(is_so(), "{what}");
     }
 }
 

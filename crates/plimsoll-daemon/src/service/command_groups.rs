@@ -3,11 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use plimsoll_cgroupfs::{name, os};
-use plimsoll_engine::Result;
 use plimsoll_engine::own_groups;
 use plimsoll_engine::tasks::{self, TaskId};
+use plimsoll_engine::{EngineError, Result};
 
 use super::Service;
 use super::members::{Members, cgroup_of, descendants, is_this_process, members_of_groups};
@@ -15,6 +16,9 @@ use super::members::{Members, cgroup_of, descendants, is_this_process, members_o
 /// Rounds in which the descendants of a process are looked for. What is forked in a group stays
 /// there, so that each round finds less, unless something forks that cannot be moved.
 const TREE_ROUNDS_MAX: usize = 64;
+/// Interval of looks at a group whose end no event tells: on cgroup v1, beyond the kernel's limits
+/// of watches, and before it is in force.
+pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Service {
     /// Requests the groups of commands of an earlier daemon that still run.
@@ -36,35 +40,53 @@ impl Service {
         self.save_requests();
     }
 
-    /// Ends the groups that have been without processes for some time.
-    pub(super) fn end_empty_commands(&mut self) {
+    /// Looks at the groups of commands that may have lost their last process.
+    pub(super) fn look_at_commands(&mut self) {
         let now = os::now();
-        let names = self.requests.commands().map(|(name, _)| name.clone());
-        for name in names.collect::<Vec<String>>() {
-            let Some(entry) = self.table.get(&name) else {
-                continue;
-            };
-            if let Some(gone) = self.removed_cgroup(&name) {
-                // The watch has seen neither its beginning nor its end.
-                self.cgroup_has_gone(&gone);
-                continue;
-            }
-            // The first process of a group that was removed, or that something else has moved it out
-            // of, does not count.
-            let is_waiting = entry.applied.is_none();
-            let command = self.requests.command(&name);
-            let is_awaited = command.is_some_and(|command| {
-                command.awaits_members() || is_waiting && command.first.exists()
-            });
-            let is_populated = is_awaited || self.is_populated(&name);
-            if self.requests.has_ended(&name, is_populated, now) {
-                self.end_command(&name);
-            } else if is_waiting && let Some(command) = self.requests.command_mut(&name) {
-                // A group cannot be made for a process that has ended.
-                command.has_first();
-                self.request_command(&name);
-            }
+        for name in self.requests.take_looks(now) {
+            self.look_at_command(&name, now);
         }
+    }
+
+    /// Ends the group of a command that has been without processes for some time.
+    fn look_at_command(&mut self, name: &str, now: Instant) {
+        let Some(entry) = self.table.get(name) else {
+            return;
+        };
+        if let Some(gone) = self.removed_cgroup(name) {
+            // The watch has seen neither its beginning nor its end.
+            self.cgroup_has_gone(&gone);
+            return;
+        }
+        // The first process of a group that was removed, or that something else has moved it out
+        // of, does not count.
+        let is_waiting = entry.applied.is_none();
+        let command = self.requests.command(name);
+        let is_awaited = command.is_some_and(|command| {
+            command.awaits_members() || is_waiting && command.first.exists()
+        });
+        // Before the look, so that no end is missed.
+        let is_told = !is_awaited && self.follow_processes(name);
+        let is_populated = is_awaited || self.is_populated(name);
+        let end = self.requests.end_of(name, is_populated, now);
+        if end.is_some_and(|end| end <= now) {
+            return self.end_command(name);
+        }
+        let again = (!is_told).then_some(now + LOOK_INTERVAL);
+        if let Some(next) = again.into_iter().chain(end).min() {
+            self.requests.look_at(name, next);
+        }
+        if is_waiting && let Some(command) = self.requests.command_mut(name) {
+            // A group cannot be made for a process that has ended.
+            command.has_first();
+            self.request_command(name);
+        }
+    }
+
+    /// Has the kernel tell when the last process of a group ends. Returns false if it does not.
+    fn follow_processes(&mut self, name: &str) -> bool {
+        let shown = self.enforcement.enforcer().stock().shown_path(name);
+        shown.is_ok_and(|shown| self.cgroups.follow_processes(&name::text_of(shown)))
     }
 
     /// The cgroup of a group in force, if another process has removed it.
@@ -79,12 +101,15 @@ impl Service {
 
     pub(super) fn is_populated(&self, name: &str) -> bool {
         let populated = self.enforcement.enforcer().stock().is_populated(name);
-        populated.unwrap_or(false)
+        // A cgroup that cannot be read, such as with too many open files, may have some.
+        populated.unwrap_or_else(|error| {
+            !error.is_gone() && !matches!(error, EngineError::NoTarget { .. })
+        })
     }
 
     /// Writes down the members of the groups of commands, before the groups are undone.
     pub(super) fn save_members(&mut self) {
-        if self.requests.commands().next().is_none() && !self.requests.is_stale() {
+        if self.requests.commands().next().is_none() && self.requests.save_due().is_none() {
             return;
         }
         let in_cgroups = members_of_groups(&self.hierarchy);

@@ -55,4 +55,9 @@ impl Service {
         let problem = self.requests.save();
         self.notices.note_problem("requested", problem);
     }
+
+    /// Whether there is something to own.
+    pub(super) fn is_in_use(&self) -> bool {
+        self.table.len() > 0 || self.file.is_present()
+    }
 }

@@ -21,6 +21,7 @@ impl Service {
                 self.notices.note_problem("watch", Some(problem));
             }
         }
+        self.notices.note_problem("watches", self.cgroups.problem());
     }
 
     /// Follows the events of cgroups, also while the watch rests.
@@ -38,6 +39,12 @@ impl Service {
                     self.cgroup_has_gone(&path);
                 }
                 CgroupChange::Written(path) => self.cgroup_was_written(path),
+                CgroupChange::Emptied(path) => {
+                    let place = path_of(path.trim_start_matches('/'));
+                    if let Some(name) = own_groups::group_of(&self.hierarchy, &place) {
+                        self.requests.look_at(name, os::now());
+                    }
+                }
             }
         }
     }

@@ -9,7 +9,7 @@
 //! | `composition.rs` | [`Service`]: the parts and their handle |
 //! | `options.rs` | parameters, and the interface to enforcers |
 //! | `start.rs`, `reload.rs` | start; another configuration |
-//! | `run.rs` | event loop, housekeeping and end |
+//! | `run.rs` | event loop and end |
 //! | `follow_cgroups.rs` | events of cgroups |
 //! | `sources.rs` | desired state, merged from file and clients |
 //! | `decision.rs` | decision about one group, pure |

@@ -7,6 +7,7 @@ use plimsoll_engine::undo::UndoReport;
 use plimsoll_engine::{EngineError, Result};
 
 use super::Service;
+use super::command_groups::LOOK_INTERVAL;
 use super::decision::decide;
 use super::desired::{self, Desired};
 
@@ -20,18 +21,14 @@ impl Service {
         if !self.table.needs_reconcile(os::now()) {
             return;
         }
-        let mut has_reconciled = false;
         loop {
             let names = self.table.take_pending(CHUNK, os::now());
             if names.is_empty() {
                 break;
             }
-            has_reconciled = true;
             self.reconcile_chunk(&names);
-            self.enforcement.shared.service_is_alive();
-        }
-        if has_reconciled {
             self.enforcement.shared.look_now();
+            self.enforcement.shared.service_is_alive();
         }
         let left = self.follow_handover();
         self.notices
@@ -124,6 +121,7 @@ impl Service {
     /// Notes a success, and moves the group's noted processes into it. If that fails, the group is
     /// tried again.
     fn note_applied(&mut self, name: &str, knobs: Knobs, loss: Option<String>) {
+        self.requests.look_at(name, os::now());
         let taken = self.take_back_members(name);
         let log = &self.notices.log;
         let Err(error) = taken else {
@@ -201,6 +199,7 @@ impl Service {
         let was_recreated = error.is_gone() && self.table.failure(name).is_none();
         let problem = error.to_string();
         let now = os::now();
+        self.requests.look_at(name, now + LOOK_INTERVAL);
         if is_foreign && (was_recreated || !self.folder_exists(name)) {
             // The cgroup went between match and write, which is no failure. The watch reports
             // its end, and the next cgroup with its name.

@@ -1,7 +1,7 @@
-//! Event loop of the service, its housekeeping and its end.
+//! Event loop of the service, and its end.
 
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::sched_getaffinity;
@@ -14,6 +14,8 @@ use super::handle::Message;
 use super::parts::GuardSwitch;
 use super::report::Detail;
 
+/// Longest sleep without an event: the loop is alive, and its folder is there.
+const SLEEP_MAX: Duration = Duration::from_secs(5);
 /// Time for which the end waits for a guard that is being attached.
 const ATTACH_MAX: Duration = Duration::from_secs(5);
 
@@ -31,16 +33,26 @@ impl Service {
 
     /// Does all that is due: follows events, answers requests and reconciles.
     pub fn turn(&mut self) {
+        if self.is_in_use() {
+            self.lifetime.note_use(os::now());
+        }
         self.enforcement
             .control_without_a_thread(&self.inbox.handle());
         self.follow_cgroups();
         self.answer_all();
         self.audit_due();
-        if self.lifetime.take_housekeeping(os::now()) {
-            self.keep_house();
+        self.look_at_commands();
+        self.notices
+            .note_problem("runtime", self.requests.folder_problem());
+        let now = os::now();
+        if self.requests.save_due().is_some_and(|due| due <= now) {
+            self.save_requests();
         }
         self.reconcile();
         self.follow_fair_class();
+        if !self.is_in_use() {
+            self.lifetime.end_if_unused(now);
+        }
     }
 
     #[must_use]
@@ -48,24 +60,34 @@ impl Service {
         self.lifetime.is_ending()
     }
 
-    fn wait(&self) {
-        if self.table.has_pending() {
-            return;
-        }
-        let now = os::now();
+    /// Returns when the next [`Self::turn`] is due without an event.
+    #[must_use]
+    pub fn due(&self, now: Instant) -> Instant {
         let due = [
-            Some(self.lifetime.housekeeping_due()),
+            self.table.has_pending().then_some(now),
+            (!self.is_in_use()).then(|| self.lifetime.unused_due()),
             self.table.due(),
             self.cgroups.due(now),
             self.external.due(),
+            self.requests.look_due(),
+            self.requests.save_due(),
+            self.fair.guard.due(self.table.has_batch(), now),
         ];
-        let due = due.into_iter().flatten().min().unwrap_or(now);
+        due.into_iter().flatten().min().unwrap_or(now + SLEEP_MAX)
+    }
+
+    fn wait(&self) {
+        let now = os::now();
+        let due = self.due(now).min(now + SLEEP_MAX);
+        if due <= now {
+            return;
+        }
         let mut fds = vec![PollFd::new(self.inbox.as_fd(), PollFlags::POLLIN)];
         let queues = self.cgroups.awake(now);
         fds.extend(queues.map(|queue| PollFd::new(queue, PollFlags::POLLIN)));
         // Rounded up: woken earlier, the loop would find nothing due and wait again.
         let wait = due.saturating_duration_since(now).as_millis() + 1;
-        let wait = PollTimeout::try_from(wait.min(1_000)).unwrap_or(PollTimeout::ZERO);
+        let wait = PollTimeout::try_from(wait).unwrap_or(PollTimeout::ZERO);
         // A signal interrupts the wait; the loop goes round once more.
         let _ = poll(&mut fds, wait);
     }
@@ -148,25 +170,6 @@ impl Service {
             }
         }
         self.fair.guard = GuardSwitch::default();
-    }
-
-    /// Checks conditions that no event reports.
-    fn keep_house(&mut self) {
-        let problem = self.enforcement.shared.problem();
-        self.notices.note_problem("control", problem);
-        self.notices.note_problem("watches", self.cgroups.problem());
-        self.notices
-            .note_problem("runtime", self.requests.folder_problem());
-        self.usage.read_machine();
-        self.end_empty_commands();
-        let now = os::now();
-        if self.table.len() > 0 || self.file.is_present() {
-            self.lifetime.note_use(now);
-        }
-        self.lifetime.end_if_unused(now);
-        if self.requests.is_stale() {
-            self.save_requests();
-        }
     }
 
     /// Restores all groups, or leaves them to the next owner: a service manager may end an

@@ -3,7 +3,8 @@
 //! The kernel reports the children of a watched folder, so every cgroup is watched. It is
 //! watched first and listed afterwards; a child that appears in between is found twice and
 //! reported once. Cgroups for which the kernel has no watch left, or all if it has no instance
-//! left, are read every second.
+//! left, are read every second. Of cgroups that the caller names, the end of the last process is
+//! reported, too (v2; v1 has no event for it).
 //!
 //! Writes have a queue of their own, which rests after each reading: the headroom loop writes
 //! quotas a hundred times a second, and a new cgroup must not wait meanwhile.
@@ -35,6 +36,9 @@ const WRITES_REST: Duration = Duration::from_millis(250);
 const OVERFLOW_REST: Duration = Duration::from_millis(100);
 /// Prefix of the cpu controller's files. Writes to other files are irrelevant.
 const CPU_FILES: &[u8] = b"cpu.";
+/// v2: the kernel changes it when the last process leaves the cgroup, and all below, or the first
+/// one comes (Documentation/admin-guide/cgroup-v2.rst, "[Un]populated Notification").
+const EVENTS: &str = "cgroup.events";
 /// v2: a write here gives the cgroups directly below the controller's files, or takes them
 /// away, for which the kernel has no event.
 const SUBTREE_CONTROL: &str = "cgroup.subtree_control";
@@ -47,6 +51,9 @@ pub enum CgroupChange {
     /// A process, perhaps this one, may have written to one of the cgroup's files of the cpu
     /// controller, or have switched the controller on or off.
     Written(String),
+    /// The last process of a [followed](CgroupWatch::follow_processes) cgroup may have ended, or the
+    /// cgroup is gone: a later one with its path is not followed.
+    Emptied(String),
 }
 
 /// Changes since the last call.
@@ -174,6 +181,8 @@ pub struct CgroupWatch {
     root: PathBuf,
     /// All known cgroups.
     watches: BTreeMap<Arc<str>, Known>,
+    /// Watches, in the queue of the tree, of the files [`EVENTS`] of followed cgroups, by path.
+    followed: BTreeMap<String, WatchId>,
     /// Number of cgroups that are not watched, beyond the kernel's limit.
     unwatched: usize,
     watches_max: usize,
@@ -202,6 +211,7 @@ impl CgroupWatch {
             writes: Queue::new(open(Interest::Writes))?,
             root: root.to_owned(),
             watches: BTreeMap::new(),
+            followed: BTreeMap::new(),
             unwatched: 0,
             watches_max,
             due: None,
@@ -257,6 +267,31 @@ impl CgroupWatch {
         let queues = [&self.tree, &self.writes].into_iter();
         let awake = queues.filter(move |queue| !queue.rests(now));
         awake.filter_map(Queue::fd)
+    }
+
+    /// Reports the end of the last process of a cgroup from now on. Returns false if the kernel
+    /// does not tell it: then the caller has to look.
+    pub fn follow_processes(&mut self, path: &str) -> bool {
+        let file = self.folder(path).join(EVENTS);
+        let watch = match &mut self.tree.events {
+            Ok(events) => events.watch_file(&file).ok(),
+            Err(_) => None,
+        };
+        let Some(watch) = watch else { return false };
+        let before = self.followed.insert(path.to_owned(), watch.clone());
+        // That of an earlier cgroup with its path.
+        if let Some(before) = before.filter(|before| *before != watch) {
+            self.tree.end(before);
+        }
+        true
+    }
+
+    /// Ends the watch of a cgroup that is gone: the kernel keeps it.
+    fn unfollow(&mut self, path: &str, changes: &mut Changes) {
+        if let Some(watch) = self.followed.remove(path) {
+            self.tree.end(watch);
+            changes.list.push(CgroupChange::Emptied(path.to_owned()));
+        }
     }
 
     /// Returns the paths of all known cgroups.
@@ -342,6 +377,12 @@ impl CgroupWatch {
                 if let Some(path) = path_of(&watch) {
                     self.remove_tree(&path, changes);
                 }
+            }
+            Event::Changed(watch) => {
+                let mut followed = self.followed.iter();
+                let path = followed.find(|(_, followed)| **followed == watch);
+                let emptied = path.map(|(path, _)| CgroupChange::Emptied(path.clone()));
+                changes.list.extend(emptied);
             }
             Event::Came(watch, name) => {
                 if let Some(path) = path_of(&watch) {
@@ -482,6 +523,11 @@ impl CgroupWatch {
     /// Forgets a cgroup and all below it.
     fn remove_tree(&mut self, path: &str, changes: &mut Changes) {
         let path = path.trim_end_matches('/');
+        if !self.watches.contains_key(path) && self.followed.contains_key(path) {
+            // It has come and gone before its beginning was read.
+            changes.gone(path);
+            self.unfollow(path, changes);
+        }
         let (first, end) = bounds_below(path);
         let below = (Bound::Included(&*first), Bound::Excluded(&*end));
         let below = self.watches.range::<str, _>(below);
@@ -498,6 +544,7 @@ impl CgroupWatch {
                 None => continue,
             }
             changes.gone(&path);
+            self.unfollow(&path, changes);
         }
     }
 
@@ -513,6 +560,8 @@ impl CgroupWatch {
         for path in self.watches.keys() {
             changes.written(path);
         }
+        let followed = self.followed.keys().cloned();
+        changes.list.extend(followed.map(CgroupChange::Emptied));
     }
 
     /// Reads the cgroups that are not watched.

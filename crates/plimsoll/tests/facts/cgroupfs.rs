@@ -59,6 +59,10 @@ impl Machine for Real {
             everywhere.is_ok_and(|all| !all.contains(&pid))
         });
     }
+
+    fn wait_until(&self, what: &str, is_so: impl FnMut() -> bool) {
+        wait_until(what, is_so);
+    }
 }
 
 cases::conformance!(Real::new());

@@ -19,8 +19,12 @@ use plimsoll_engine::enforcer::{Enforcer, Tick};
 use super::super::handle::Handle;
 use crate::state::Histogram;
 
-/// Interval of the loop without due work.
-const IDLE_INTERVAL: Duration = Duration::from_millis(200);
+/// Interval of the loop without due work: signs of life for a watchdog. The service wakes the loop
+/// for new work.
+const IDLE_INTERVAL: Duration = Duration::from_secs(2);
+/// Time without an error after which a problem has ended: a loop that fails may have succeeded only
+/// because it was not due.
+const PROBLEM_MIN: Duration = Duration::from_secs(1);
 /// Interval of the loop after an error, for the groups that can be controlled.
 const INTERVAL_AFTER_ERROR: Duration = Duration::from_millis(10);
 /// Interval of attempts to lock the enforcer while the service is busy in it.
@@ -48,7 +52,8 @@ pub(in crate::service) struct Shared {
     control_had_it: Condvar,
     stop: AtomicBool,
     delays: Mutex<Histogram>,
-    problem: Mutex<Option<String>>,
+    /// The problem that the service knows, and the time of the last error.
+    problem: Mutex<Option<(String, Instant)>>,
     started: Instant,
     /// The service's last sign of life, in milliseconds since `started`.
     service_alive_ms: AtomicU64,
@@ -101,7 +106,7 @@ impl Shared {
     /// Does the work that is due where there is no thread for it.
     pub(super) fn tick_without_a_thread(&self, service: &Handle) {
         let (next, _) = self.tick(service);
-        self.note_result(next.err(), true);
+        self.note_result(next.err(), true, service);
     }
 
     /// Replaces the enforcer.
@@ -111,6 +116,7 @@ impl Shared {
         let old = mem::replace(&mut *present, enforcer);
         // It may wait for its threads, and the loop is not to wait for it.
         drop(present);
+        self.look_now();
         drop(old);
     }
 
@@ -158,21 +164,28 @@ impl Shared {
         (both, true)
     }
 
-    /// Notes the problem of a tick. `is_all`: the tick did all work, and its success ends the
-    /// problem of an earlier one.
-    fn note_result(&self, error: Option<EngineError>, is_all: bool) {
-        if error.is_some() || is_all {
-            *lock(&self.problem) = error.map(|error| error.to_string());
+    /// Tells the service the problem of a tick if it is another than before. `is_all`: the tick did
+    /// all work, and its success ends the problem of an earlier one.
+    fn note_result(&self, error: Option<EngineError>, is_all: bool, service: &Handle) {
+        let (now, mut known) = (os::now(), lock(&self.problem));
+        let Some(error) = error else {
+            let is_over = |(_, last): &(String, Instant)| now.duration_since(*last) >= PROBLEM_MIN;
+            if is_all && known.as_ref().is_some_and(is_over) {
+                *known = None;
+                service.note_problem("control", None);
+            }
+            return;
+        };
+        let problem = error.to_string();
+        if known.as_ref().is_none_or(|(known, _)| *known != problem) {
+            service.note_problem("control", Some(problem.clone()));
         }
+        *known = Some((problem, now));
     }
 
     /// How late the loop was so far.
     pub fn delays(&self) -> Histogram {
         lock(&self.delays).clone()
-    }
-
-    pub fn problem(&self) -> Option<String> {
-        lock(&self.problem).clone()
     }
 
     pub fn service_is_alive(&self) {
@@ -214,11 +227,11 @@ fn run_loop(shared: &Shared, heartbeat: &Heartbeat, service: &Handle) {
         let idle = now + if is_all { IDLE_INTERVAL } else { BUSY_INTERVAL };
         due = match next {
             Ok(next) => {
-                shared.note_result(None, is_all);
+                shared.note_result(None, is_all, service);
                 next
             }
             Err(error) => {
-                shared.note_result(Some(error), is_all);
+                shared.note_result(Some(error), is_all, service);
                 // The other groups are still controlled in time.
                 Some(now + INTERVAL_AFTER_ERROR)
             }

@@ -1,12 +1,16 @@
 //! The guard of the fair class: attached while batch work is there, and a little longer.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::sched::CpuSet;
 
 use super::super::options::{Attached, Guard, LINGER};
 use crate::log::Log;
 use crate::state::GuardState;
+
+/// Interval of looks while batch work is there: no event tells a process that CPUs come online or
+/// go, that it may use others, or that a scheduler is loaded.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(in crate::service) enum GuardSwitch {
@@ -48,6 +52,18 @@ impl GuardSwitch {
         }
         *self = Self::Attaching;
         true
+    }
+
+    /// Returns when to follow again without an event; `None`: never. `has_batch`: there is batch
+    /// work.
+    pub fn due(&self, has_batch: bool, now: Instant) -> Option<Instant> {
+        let idle_since = match self {
+            Self::On { idle_since, .. } => *idle_since,
+            _ => None,
+        };
+        let look = has_batch.then(|| now + LOOK_INTERVAL);
+        let end = idle_since.map(|since| since + LINGER);
+        look.into_iter().chain(end).min()
     }
 
     pub fn is_attaching(&self) -> bool {

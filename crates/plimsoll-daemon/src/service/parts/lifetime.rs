@@ -4,12 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::super::options::LINGER;
 
-/// Interval of housekeeping, which checks conditions that no event reports.
-const HOUSEKEEPING: Duration = Duration::from_secs(1);
-
 pub(in crate::service) struct Lifetime {
     started: Instant,
-    housekept: Instant,
     /// Time at which there last was a group, a request, or a configuration file.
     last_used: Instant,
     is_ending: bool,
@@ -21,7 +17,6 @@ impl Lifetime {
     pub fn begin(now: Instant) -> Self {
         Self {
             started: now,
-            housekept: now,
             last_used: now,
             is_ending: false,
             leaves_groups: false,
@@ -32,26 +27,17 @@ impl Lifetime {
         self.started.elapsed()
     }
 
-    pub fn housekeeping_due(&self) -> Instant {
-        self.housekept + HOUSEKEEPING
-    }
-
-    /// Whether housekeeping is due; the next one is an interval later.
-    pub fn take_housekeeping(&mut self, now: Instant) -> bool {
-        let is_due = now.saturating_duration_since(self.housekept) >= HOUSEKEEPING;
-        if is_due {
-            self.housekept = now;
-        }
-        is_due
-    }
-
     pub fn note_use(&mut self, now: Instant) {
         self.last_used = now;
     }
 
-    /// Ends the service [`LINGER`] after its last use.
+    /// Returns when the service ends unless it is used before: [`LINGER`] after its last use.
+    pub fn unused_due(&self) -> Instant {
+        self.last_used + LINGER
+    }
+
     pub fn end_if_unused(&mut self, now: Instant) {
-        self.is_ending |= now.saturating_duration_since(self.last_used) >= LINGER;
+        self.is_ending |= now >= self.unused_due();
     }
 
     /// Ends the service; `leaves_groups`: without restoring them.

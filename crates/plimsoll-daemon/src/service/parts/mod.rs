@@ -13,7 +13,7 @@
 //! | `requests.rs` | requests of clients, kept across restarts |
 //! | `tuning.rs` | the tuning of the host for the fair class |
 //! | `usage.rs` | CPU time of the machine and of batch groups |
-//! | `lifetime.rs` | start, housekeeping and end |
+//! | `lifetime.rs` | start, last use and end |
 
 mod config_file;
 mod control_loop;

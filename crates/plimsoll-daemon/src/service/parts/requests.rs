@@ -14,16 +14,21 @@ use super::super::requested::Requested;
 /// Time for which the group of a command is kept after its last process, for a client that reads
 /// its usage.
 const KEPT_EMPTY: Duration = Duration::from_secs(5);
+/// Time before another attempt to write the file.
+const SAVE_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(in crate::service) struct Requests {
     runtime: RuntimeFolder,
     /// Device and inode of the runtime folder at the start.
     folder_id: Option<(u64, u64)>,
     pub requested: Requested,
-    /// The last write failed.
-    is_stale: bool,
+    /// Time to write the file again; `None`: the last write has succeeded.
+    save_due: Option<Instant>,
     /// Groups of commands without processes, with the time since when.
     empty_since: BTreeMap<String, Instant>,
+    /// Times at which to look whether the groups of commands have processes. Most have none: the
+    /// kernel tells when the last process ends.
+    looks: BTreeMap<String, Instant>,
 }
 
 /// Device and inode of the runtime folder; `None`: it is missing.
@@ -40,8 +45,9 @@ impl Requests {
             folder_id: folder_id(&runtime),
             runtime,
             requested,
-            is_stale: false,
+            save_due: None,
             empty_since: BTreeMap::new(),
+            looks: BTreeMap::new(),
         };
         (requests, problem)
     }
@@ -49,14 +55,15 @@ impl Requests {
     /// Writes the file. Returns the problem if that fails; it is written again later then.
     pub fn save(&mut self) -> Option<String> {
         let written = self.requested.write(&self.runtime);
-        self.is_stale = written.is_err();
+        self.save_due = written.is_err().then(|| os::now() + SAVE_INTERVAL);
         written.err().map(|error| {
             format!("{error}; `set` knobs are lost when this daemon ends, unless the file can be written before")
         })
     }
 
-    pub fn is_stale(&self) -> bool {
-        self.is_stale
+    /// Returns when to write the file again; `None`: it has the present requests.
+    pub fn save_due(&self) -> Option<Instant> {
+        self.save_due
     }
 
     /// The problem for the operator where the runtime folder was removed.
@@ -113,6 +120,7 @@ impl Requests {
     pub fn remove_command(&mut self, name: &str) {
         self.requested.commands.remove(name);
         self.empty_since.remove(name);
+        self.looks.remove(name);
     }
 
     /// Notes the running members of the groups of commands, to be moved into them, and drops groups
@@ -159,14 +167,33 @@ impl Requests {
         with.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Whether the group of a command has been without processes for [`KEPT_EMPTY`].
-    pub fn has_ended(&mut self, name: &str, is_populated: bool, now: Instant) -> bool {
+    /// Returns when the group of a command ends: once it has been without processes for
+    /// [`KEPT_EMPTY`]. `None`: it has some.
+    pub fn end_of(&mut self, name: &str, is_populated: bool, now: Instant) -> Option<Instant> {
         if is_populated {
             self.empty_since.remove(name);
-            return false;
+            return None;
         }
         let since = *self.empty_since.entry(name.to_owned()).or_insert(now);
-        now.saturating_duration_since(since) >= KEPT_EMPTY
+        Some(since + KEPT_EMPTY)
+    }
+
+    /// Has the group of a command looked at by a time. Does nothing for another group.
+    pub fn look_at(&mut self, name: &str, by: Instant) {
+        if self.command(name).is_some() {
+            let at = self.looks.entry(name.to_owned()).or_insert(by);
+            *at = by.min(*at);
+        }
+    }
+
+    pub fn look_due(&self) -> Option<Instant> {
+        self.looks.values().min().copied()
+    }
+
+    /// Takes the groups of commands that are to be looked at now.
+    pub fn take_looks(&mut self, now: Instant) -> Vec<String> {
+        let due = self.looks.extract_if(.., |_, at| *at <= now);
+        due.map(|(name, _)| name).collect()
     }
 }
 
@@ -194,9 +221,11 @@ mod tests {
         let (mut requests, problem) = Requests::read(RuntimeFolder::at(folder.path()));
         assert_eq!(problem, None);
         let start = os::now();
-        assert!(!requests.has_ended("job", false, start));
-        assert!(!requests.has_ended("job", true, start + KEPT_EMPTY));
-        assert!(!requests.has_ended("job", false, start + KEPT_EMPTY));
-        assert!(requests.has_ended("job", false, start + KEPT_EMPTY * 2));
+        let mut end_at = |is_populated, now| requests.end_of("job", is_populated, now);
+        assert_eq!(end_at(false, start), Some(start + KEPT_EMPTY));
+        assert_eq!(end_at(true, start + KEPT_EMPTY), None);
+        for wait in [KEPT_EMPTY, KEPT_EMPTY * 2] {
+            assert_eq!(end_at(false, start + wait), Some(start + KEPT_EMPTY * 2));
+        }
     }
 }

@@ -21,6 +21,9 @@ use crate::stock::{self, CONFIG, RUNTIME};
 
 /// Bound of the delay of a retry.
 const RETRY_MAX: Duration = Duration::from_secs(60);
+/// Least time between two turns of an owner, as its queue of writes rests: the headroom loop causes
+/// events all the time.
+const TURN_MIN: Duration = Duration::from_millis(250);
 
 impl World {
     /// Injects a fault into the owner's next actions.
@@ -282,11 +285,7 @@ impl World {
             self.try_start();
         }
         self.tell(|| "all is quiet for a while".to_owned());
-        for time in [RETRY_MAX, Duration::from_secs(1), Duration::from_secs(1)] {
-            simulated::with(|kernel| kernel.pass(time));
-            let wanted = self.wanted.clone();
-            self.turn(None, None, &wanted);
-        }
+        self.sleep_and_wake(RETRY_MAX + Duration::from_secs(2));
         if self.wanted.config().enforces() {
             self.kept
                 .values_mut()
@@ -300,6 +299,35 @@ impl World {
             let mut failing = self.kept.iter().filter(|(_, kept)| kept.promise.is_none());
             let odd = failing.find(|(_, kept)| !kept.is_refused());
             assert!(odd.is_none(), "{odd:?} is not in force");
+            let is_own = |name: &&String| !name.starts_with('/');
+            let mut groups = self.kept.keys().filter(is_own);
+            let ended = groups.find(|name| !self.members.values().any(|group| group == *name));
+            assert!(ended.is_none(), "{ended:?} has no process");
+            simulated::with(|kernel| {
+                let watched: Vec<u64> = kernel.events().watched_files().collect();
+                let cgroups = kernel.cgroups();
+                let present: Vec<u64> =
+                    cgroups.paths().filter_map(|it| cgroups.inode(it)).collect();
+                let is_gone = |inode: &&u64| !present.contains(inode);
+                assert_eq!(watched.iter().find(is_gone), None, "a watch is left");
+            });
+        }
+    }
+
+    /// Lets time pass for an owner that is awake only when it has asked for it, or for an event.
+    fn sleep_and_wake(&mut self, time: Duration) {
+        let end = os::now() + time;
+        // Dying processes leave their cgroups, and cause events.
+        simulated::with(|kernel| kernel.pass(TURN_MIN));
+        while os::now() < end {
+            let now = os::now();
+            let due = self.owner.as_ref().map_or(end, |owner| owner.due(now));
+            let is_ready = simulated::with(|kernel| kernel.events().is_ready());
+            let next = if is_ready { now } else { due.min(end) };
+            let passing = next.saturating_duration_since(now).max(TURN_MIN);
+            simulated::with(|kernel| kernel.pass(passing));
+            let wanted = self.wanted.clone();
+            self.turn(None, None, &wanted);
         }
     }
 
