@@ -183,13 +183,12 @@ fn events(client: &Connection) -> PollFlags {
     }
 }
 
-/// A time to wait, rounded up.
-fn timeout(time: Duration) -> PollTimeout {
-    let ms = time.as_micros().div_ceil(1000);
-    i32::try_from(ms)
-        .ok()
-        .and_then(|ms| PollTimeout::try_from(ms).ok())
-        .unwrap_or(PollTimeout::MAX)
+/// A time to wait, rounded up; `None`: without end.
+fn timeout(time: Option<Duration>) -> PollTimeout {
+    let ms = time.map(|time| time.as_micros().div_ceil(1000));
+    ms.map_or(PollTimeout::NONE, |ms| {
+        PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX)
+    })
 }
 
 /// Waits for an event. A signal ends the wait early, with nothing ready.
@@ -278,7 +277,7 @@ impl Service {
         ];
         let clients = self.clients.iter();
         files.extend(clients.map(|client| PollFd::new(client.stream().as_fd(), events(client))));
-        let left = self.due(now).saturating_duration_since(now);
+        let left = self.due(now).map(|due| due.saturating_duration_since(now));
         poll_unless_interrupted(&mut files, timeout(left))?;
         let is_ready = |file: &PollFd| file.any().unwrap_or(false);
         Ok(Ready {
@@ -292,21 +291,19 @@ impl Service {
         self.clients.len() >= CLIENTS_MAX
     }
 
-    /// Returns the time at which the next client has to be served without an event of its own.
-    fn due(&self, now: Instant) -> Instant {
+    /// Returns the time at which the next client has to be served without an event of its own;
+    /// `None`: never.
+    fn due(&self, now: Instant) -> Option<Instant> {
         let is_laden = self.is_laden();
-        let mut due = now + PATIENCE;
-        for client in &self.clients {
-            due = due.min(match (client.has_request(), is_laden) {
-                (true, false) => now,
-                (true, true) => continue,
-                (false, _) => client.deadline(),
-            });
-        }
-        if self.is_full() || is_laden || self.accept_after.is_some() {
-            due = due.min(now + LOOK_AGAIN);
-        }
-        due
+        let of_client = |client: &Connection| match (client.has_request(), is_laden) {
+            (true, false) => Some(now),
+            (true, true) => None,
+            (false, _) => Some(client.deadline()),
+        };
+        let looks_again = self.is_full() || is_laden || self.accept_after.is_some();
+        let again = looks_again.then(|| now + LOOK_AGAIN);
+        let of_clients = self.clients.iter().filter_map(of_client);
+        of_clients.chain(again).min()
     }
 
     fn unsent_bytes(&self) -> usize {
