@@ -144,9 +144,6 @@ impl SchedExtEnforcer {
 
     /// Keeps up with the scheduler.
     pub(super) fn look(&mut self, now: Instant) -> plimsoll_engine::Result<()> {
-        if self.link.journal.is_none() {
-            return Ok(());
-        }
         self.keep_loaded(now)?;
         if self.link.is_behind {
             self.follow_groups()?;

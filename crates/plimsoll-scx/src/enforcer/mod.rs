@@ -424,6 +424,13 @@ impl Enforcer for SchedExtEnforcer {
 
     fn tick(&mut self, now: Instant) -> Tick {
         let due = self.stock.tick(now);
+        if self.link.journal.is_none() {
+            // There is no scheduler to look at, and its first group wakes the caller.
+            return Tick {
+                next: due,
+                messages: std::mem::take(&mut self.messages),
+            };
+        }
         let next = match self.looks.last {
             Some(looked) if now < looked + LOOK_INTERVAL => looked + LOOK_INTERVAL,
             _ => {
