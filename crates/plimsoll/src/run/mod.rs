@@ -6,16 +6,14 @@ mod held;
 mod signals;
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::io::Read as _;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_cgroupfs::name::{path_of, text_of};
-use plimsoll_cgroupfs::{CgroupError, Hierarchy};
+use plimsoll_cgroupfs::{CgroupError, CpuGroup, Hierarchy};
 use plimsoll_daemon::control::handles;
 use plimsoll_daemon::control::protocol::{Request, Run};
 use plimsoll_daemon::service::Starter as _;
@@ -38,12 +36,14 @@ use crate::owner::{self, Owner};
 use held::Held;
 use signals::{Arrived, Signals};
 
-/// Time within which dying processes leave their cgroup. On cgroup v1, which does not tell when a
-/// cgroup is empty, also the interval at which a group is looked at after its command has ended.
-const LINGER_INTERVAL: Duration = Duration::from_millis(100);
-/// Interval of looks at a group whose end the kernel tells: a look starts the next owner if the
-/// present one has died.
-const OWNER_INTERVAL: Duration = Duration::from_secs(1);
+/// Time within which dying processes leave their cgroup. Also the interval of looks while no process
+/// of the group can be seen from here, or no owner answers.
+const DYING_MAX: Duration = Duration::from_millis(100);
+/// Interval of looks at a group of which a process is seen: it may be moved out of the group.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+/// Number of looks in a row that find no owner, after which there is none: a service manager starts
+/// the next one after some time.
+const NO_OWNER_LOOKS_MAX: u32 = 100;
 /// Maximum length of a command in output.
 const SUBJECT_CHARS_MAX: usize = 1000;
 
@@ -221,6 +221,14 @@ struct RunClient {
     name: String,
 }
 
+/// Group that has processes.
+struct Seen {
+    /// A process of it, and the owner: the end of either is to be waited for.
+    processes: Vec<OwnedFd>,
+    /// Time to wait at most.
+    time: Duration,
+}
+
 impl RunClient {
     /// Ends the group, and returns its statistics. `None`: the group has ended already, or the
     /// owner does not answer; the owner ends an empty group by itself.
@@ -231,58 +239,57 @@ impl RunClient {
         groups.into_iter().next()?.statistics
     }
 
-    /// Finds the group. `None`: it has no processes.
-    fn populated(&self) -> Option<Group> {
+    /// Opens a process of the group, and the owner, as far as they can be seen from here. `None`: the
+    /// group has no processes.
+    fn populated(&self) -> Result<Option<Seen>> {
         // The next owner takes over the groups of one that has ended meanwhile.
-        let group = || Owner::find_again(&self.runtime)?.group(&self.name);
-        let group = group().or_else(|_| group());
+        let mut owner = Owner::find_again(&self.runtime)?;
         // The owner ends an empty group by itself.
-        let has_processes = |group: &Group| {
+        let group = owner.group(&self.name)?.filter(|group| {
             let sample = group.statistics.as_ref();
             sample.is_some_and(|sample| sample.processes > 0)
-        };
-        group.ok().flatten().filter(has_processes)
+        });
+        let open = |pid: i32| handles::of_process(pid).ok();
+        Ok(group.map(|group| {
+            let path = path_of(group.cgroup.trim_start_matches('/'));
+            let members = CpuGroup::at(&self.hierarchy, path).all_processes();
+            let member = members.unwrap_or_default().into_iter().find_map(open);
+            let time = member.as_ref().map_or(DYING_MAX, |_| LOOK_INTERVAL);
+            let owner = owner.pid().and_then(open);
+            let processes = member.into_iter().chain(owner).collect();
+            Seen { processes, time }
+        }))
     }
 
     /// Waits for processes that the ended command has started: their limits stay until they end,
     /// or until a signal releases them. Returns whether a signal did.
     fn linger(&self, signals: &mut Signals) -> bool {
-        if self.populated().is_none() {
+        if matches!(self.populated(), Ok(None)) {
             return false;
         }
-        if signals.wait(None, LINGER_INTERVAL) == Arrived::Ending {
-            return true;
-        }
-        let mut present = self.populated();
-        if present.is_some() {
-            output::tell(
-                "the command has ended, but processes that it started run on; \
-                 their limits stay until they end (SIGINT or SIGTERM releases them)",
-            );
-        }
-        while let Some(group) = present {
-            let events = self.events_of(&group);
-            let time = match events {
-                Some(_) => OWNER_INTERVAL,
-                None => LINGER_INTERVAL,
-            };
-            if signals.wait(events.as_ref().map(File::as_fd), time) == Arrived::Ending {
+        let (mut has_told, mut nr_failures) = (false, 0);
+        loop {
+            if signals.wait(&[], DYING_MAX) == Arrived::Ending {
                 return true;
             }
-            present = self.populated();
+            let seen = match self.populated() {
+                Ok(Some(seen)) => seen,
+                Err(_) if nr_failures < NO_OWNER_LOOKS_MAX => {
+                    nr_failures += 1;
+                    continue;
+                }
+                _ => return false,
+            };
+            nr_failures = 0;
+            if !std::mem::replace(&mut has_told, true) {
+                output::tell(
+                    "the command has ended, but processes that it started run on; \
+                     their limits stay until they end (SIGINT or SIGTERM releases them)",
+                );
+            }
+            if signals.wait(&seen.processes, seen.time) == Arrived::Ending {
+                return true;
+            }
         }
-        false
-    }
-
-    /// Opens the file of a group's cgroup that has an exceptional condition once the cgroup is empty
-    /// or removed, as a rebuilt group's old one is. `None`: there is no such file, or the cgroup is
-    /// empty.
-    fn events_of(&self, group: &Group) -> Option<File> {
-        let path = path_of(group.cgroup.trim_start_matches('/'));
-        let folder = self.hierarchy.cpu_folder(&path);
-        let mut events = File::open(folder.join("cgroup.events")).ok()?;
-        let mut text = String::new();
-        events.read_to_string(&mut text).ok()?;
-        text.contains("populated 1").then_some(events)
     }
 }

@@ -1,6 +1,7 @@
 //! Forwarding of signals to the command.
 
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::iter;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
@@ -68,7 +69,7 @@ impl Signals {
             return Ok(status);
         }
         loop {
-            self.poll(None, None);
+            self.poll(&[], None);
             let arrived: Vec<Origin> = self.signals.pending().collect();
             // Forwards signals first, because the command may end by them.
             arrived.iter().for_each(|origin| forward(origin, child));
@@ -84,33 +85,34 @@ impl Signals {
         arrived.find(|signal| ENDING.contains(signal))
     }
 
-    /// Waits for a signal that requests an end, or for an exceptional condition of a file, for at
-    /// most `time`.
-    pub fn wait(&mut self, event: Option<BorrowedFd<'_>>, time: Duration) -> Arrived {
+    /// Waits for a signal that requests an end, or for the end of one of some processes, for at most
+    /// `time`.
+    pub fn wait(&mut self, processes: &[OwnedFd], time: Duration) -> Arrived {
         let end = Instant::now() + time;
         loop {
             if self.ending_now().is_some() {
                 return Arrived::Ending;
             }
             let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() || self.poll(event, Some(left)) {
+            if left.is_zero() || self.poll(processes, Some(left)) {
                 return Arrived::Nothing;
             }
         }
     }
 
-    /// Waits until a signal is queued, or a file has an exceptional condition; `None`: for any
-    /// time. Returns whether the file has.
-    fn poll(&self, event: Option<BorrowedFd<'_>>, time: Option<Duration>) -> bool {
+    /// Waits until a signal is queued, or a process ends; `None`: for any time. Returns whether one
+    /// has ended.
+    fn poll(&self, processes: &[OwnedFd], time: Option<Duration>) -> bool {
         let queue = self.signals.get_read().as_fd();
-        let mut files = vec![PollFd::new(queue, PollFlags::POLLIN)];
-        files.extend(event.map(|event| PollFd::new(event, PollFlags::POLLPRI)));
+        let files = iter::once(queue).chain(processes.iter().map(OwnedFd::as_fd));
+        let files = files.map(|file| PollFd::new(file, PollFlags::POLLIN));
+        let mut files: Vec<PollFd<'_>> = files.collect();
         // Rounded up: a wait that ends early would begin again.
         let ms = time.map(|time| PollTimeout::try_from(time.as_millis() + 1));
         let time = ms.map_or(PollTimeout::NONE, |ms| ms.unwrap_or(PollTimeout::MAX));
         // A signal that interrupts the wait is queued.
         let _ = poll(&mut files, time);
-        files.get(1).is_some_and(|event| event.any() == Some(true))
+        files[1..].iter().any(|process| process.any() == Some(true))
     }
 }
 
