@@ -142,6 +142,39 @@ fn a_command_starts_in_a_group() {
 }
 
 #[test]
+fn an_owner_without_work_sleeps() {
+    let host = Host::new();
+    let words = |number| format!("run --name job-{number} --quota 30ms/100ms -- sleep 600");
+    let jobs: Vec<_> = (0..20)
+        .map(|number| host.start(words(number).split(' ')))
+        .collect();
+    wait_until("all run", || {
+        let state = host.owner();
+        state.is_some_and(|state| state.groups.len() == jobs.len())
+    });
+    let owner = host.owner_pid();
+    // The owner answers, and looks at what has begun.
+    sleep_ms(5_000);
+    let before = nr_sleeps(owner);
+    sleep_ms(60_000);
+    let slept = nr_sleeps(owner) - before;
+    let what = "an owner of twenty commands with quotas wakes, in a minute";
+    DAEMON.figure(what, slept as f64, "times", 0.0..=60.0);
+    drop(jobs);
+}
+
+/// Number of times that the threads of a process have gone to sleep.
+fn nr_sleeps(pid: i32) -> u64 {
+    let of_thread = |tid: i32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap();
+        let mut lines = status.lines();
+        let count = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        count.unwrap().trim().parse::<u64>().unwrap()
+    };
+    threads_of(pid).into_iter().map(of_thread).sum()
+}
+
+#[test]
 fn the_start_with_a_thousand_groups() {
     const GROUPS: usize = 1_000;
     let mut host = Host::new();
