@@ -152,8 +152,8 @@ mod vm_only {
 
     use super::{BATCH, state, threads};
     use crate::common::{
-        Host, Running, bind, is_stopped, on_cpus, on_one_cpu, task_ns, threads_of, wait_until,
-        wait_until_busy,
+        Host, Offline, Running, bind, is_stopped, nr_cpus, on_cpus, on_one_cpu, task_ns,
+        threads_of, wait_until, wait_until_busy,
     };
 
     fn wait_until_attached(host: &Host) {
@@ -267,6 +267,22 @@ mod vm_only {
         host.sleeper("other", BATCH).stop();
         wait_until_attached(&host);
         assert!(!threads(&host).is_empty());
+        work.stop();
+    }
+
+    #[test]
+    fn a_cpu_that_goes_and_comes_back_has_a_guard() {
+        let (host, work) = beside_burners();
+        let nr_all = nr_cpus();
+        assert_eq!(threads(&host).len(), nr_all);
+        let offline = Offline::take(nr_all - 1);
+        wait_until("the others have one", || {
+            state(&host).is_some() && threads(&host).len() == nr_all - 1
+        });
+        drop(offline);
+        wait_until("it has one again", || {
+            state(&host).is_some() && threads(&host).len() == nr_all
+        });
         work.stop();
     }
 

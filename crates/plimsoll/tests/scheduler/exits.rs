@@ -87,6 +87,25 @@ fn groups_that_come_change_and_end_while_it_is_loaded_again_are_as_asked() {
     work.stop();
 }
 
+#[test]
+fn the_guard_is_attached_while_no_scheduler_is_loaded() {
+    let (rig, work) = limited_group();
+    let guard = || rig.host.owner().expect("an owner runs").daemon.guard;
+    assert!(guard().is_none(), "the fair class has no tasks");
+    let is_attached = || {
+        // Loading may be faster than the owner is asked.
+        if state() == "enabled" {
+            throw_out();
+        }
+        guard().is_some_and(|guard| guard.problem.is_none())
+    };
+    wait_until("the guard is attached", is_attached);
+    wait_until("it is detached again", || {
+        state() == "enabled" && guard().is_none()
+    });
+    work.stop();
+}
+
 /// Has the kernel end the scheduler. Returns while the owner loads it again, or at the latest when it
 /// has.
 fn throw_out_until_it_is_loaded(rig: &Rig) {

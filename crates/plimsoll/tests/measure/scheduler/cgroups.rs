@@ -136,3 +136,40 @@ fn light_cgroup_beside_a_heavy_one_that_is_throttled() {
         running.into_iter().for_each(Running::kill_hard);
     }
 }
+
+/// As many cgroups as on a full host; in every tenth a task spins.
+#[test]
+fn five_thousand_cgroups() {
+    let rig = rig();
+    let mut spinning = Vec::new();
+    for parent in 0..50 {
+        let name = format!("slice-{parent}");
+        rig.group(&name).enable_children().unwrap();
+        let children = (0..100).map(|child| rig.group(&format!("{name}/{child}")));
+        spinning.extend(children.step_by(10));
+    }
+    let spin = |group: &CpuGroup| {
+        rig.host
+            .start_in(group, ["sh", "-c", "while :; do :; done"])
+    };
+    let running: Vec<Running> = spinning.iter().map(spin).collect();
+    let keeper = rig.batch_sleeper("keeper");
+    sleep_ms(2_000);
+    let all: Vec<&CpuGroup> = spinning.iter().collect();
+    let rates = rates_of(&all, 10 * MEASURED);
+    let share = rates.iter().sum::<f64>() / rates.len() as f64;
+    let of_share = |rate: f64| 100.0 * rate / share;
+    let (least, most) = rates
+        .iter()
+        .fold((f64::INFINITY, 0.0_f64), |(least, most), rate| {
+            (least.min(*rate), most.max(*rate))
+        });
+    for (which, rate) in [("least", least), ("most", most)] {
+        let what = format!("share of one of 500 cgroups that run, of 5,000, {which}");
+        SPEC_2.figure(&what, of_share(rate), "% of the mean", near(100.0, 10.0));
+    }
+    let used = rates.iter().sum::<f64>() / nr_cpus() as f64;
+    SPEC_2.figure("all of them", used, "% of the machine", 95.0..=100.5);
+    keeper.stop();
+    running.into_iter().for_each(Running::kill_hard);
+}
