@@ -72,6 +72,24 @@ fn wait_of_a_bound_sleeper_beside_spinners() {
     rig.end("work", work);
 }
 
+/// Normal work: short processes as a build has them, one more at a time than there are CPUs.
+#[test]
+fn time_of_a_build() {
+    let rig = rig();
+    let group = rig.group("build");
+    let parallel = nr_cpus() + 1;
+    let load = format!("storm --processes 400 --cpu-each 5ms --parallel {parallel} --json");
+    let seconds = || {
+        let report = ended(rig.fair_load(&group, all_cpus(), &load)).json();
+        report["elapsed_seconds"].as_f64().unwrap()
+    };
+    let fair = seconds();
+    let keeper = rig.batch_sleeper("keeper");
+    let what = "time of 400 short processes, of that under the fair class";
+    SPEC_2.figure(what, seconds() / fair, "times", 0.0..=1.02);
+    keeper.stop();
+}
+
 /// Normal work with the tasks of [`wait_of_a_bound_sleeper_beside_spinners`]: the sleeper wants a
 /// millisecond, and rests for nine.
 #[test]
