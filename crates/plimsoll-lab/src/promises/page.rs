@@ -67,10 +67,13 @@ pub fn promises_table(promises: &[Row]) -> String {
     let count = |verdict| promises.iter().filter(|row| row.verdict == verdict).count();
     let [met, worst, missed] = [Verdict::Met, Verdict::WorstMissed, Verdict::Missed].map(count);
     let guests = promises.iter().map(|row| row.guests);
+    let guests = match (guests.clone().min(), guests.max().unwrap_or(0)) {
+        (Some(least), most) if least < most => format!("{least} to {most}"),
+        (_, most) => most.to_string(),
+    };
     let mut text = format!(
-        "Each figure was measured in {} guests that differ in nothing but the length of a path. \
-         {met} bounds are met, {worst} by the median only, {missed} are missed.\n",
-        guests.max().unwrap_or(0)
+        "Each figure was measured in {guests} guests that differ in nothing but the length of a \
+         path. {met} bounds are met, {worst} by the median only, {missed} are missed.\n",
     );
     let mut places: Vec<(&str, &str)> = promises.iter().map(place).collect();
     places.sort_unstable();
