@@ -16,7 +16,7 @@ const PRIVATE_FILE: u32 = 0o600;
 const PRIVATE_FOLDER: u32 = 0o700;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found {
+pub struct FileInfo {
     pub is_folder: bool,
     /// Neither a folder nor a link, pipe, socket or device.
     pub is_regular: bool,
@@ -31,7 +31,7 @@ pub struct Found {
     pub mode: u32,
 }
 
-impl Found {
+impl FileInfo {
     pub(crate) fn of(found: &fs::Metadata) -> Self {
         Self {
             is_folder: found.is_dir(),
@@ -122,7 +122,7 @@ pub(crate) enum Id {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
+pub enum WatchEvent {
     /// The queue ran over: events are missing.
     Lost,
     /// The watched folder is gone, and the watch with it. That of a cgroup's file stays.

@@ -9,7 +9,7 @@ use std::path::Path;
 use inotify::{EventMask, Inotify, WatchMask};
 
 use crate::entry::Id;
-pub use crate::entry::{Event, Interest, WatchId};
+pub use crate::entry::{Interest, WatchEvent, WatchId};
 
 #[cfg(feature = "simulated")]
 use crate::simulated;
@@ -21,7 +21,7 @@ const GOES: EventMask = EventMask::DELETE.union(EventMask::MOVED_FROM);
 
 /// Queue of events, of one interest in any number of folders, and of any number of files.
 #[derive(Debug)]
-pub struct Queue {
+pub struct EventQueue {
     interest: Interest,
     inner: Inner,
 }
@@ -36,7 +36,7 @@ enum Inner {
     Simulated(usize),
 }
 
-impl Queue {
+impl EventQueue {
     /// # Errors
     /// When the kernel refuses an inotify instance.
     pub fn new(interest: Interest) -> io::Result<Self> {
@@ -101,7 +101,7 @@ impl Queue {
     }
 
     /// Reads some thousand events, without waiting; none: the queue is empty.
-    pub fn read(&mut self) -> io::Result<Vec<Event>> {
+    pub fn read(&mut self) -> io::Result<Vec<WatchEvent>> {
         match &mut self.inner {
             Inner::Real { inotify, buffer } => match inotify.read_events(buffer) {
                 Ok(events) => Ok(events.map(event_of).collect()),
@@ -125,7 +125,7 @@ impl Queue {
 }
 
 #[cfg(feature = "simulated")]
-impl Drop for Queue {
+impl Drop for EventQueue {
     fn drop(&mut self) {
         if let Inner::Simulated(number) = self.inner {
             simulated::end_queue(number);
@@ -144,21 +144,21 @@ fn mask_of(interest: Interest) -> WatchMask {
     mask.union(WatchMask::ONLYDIR)
 }
 
-fn event_of(event: inotify::Event<&std::ffi::OsStr>) -> Event {
+fn event_of(event: inotify::Event<&std::ffi::OsStr>) -> WatchEvent {
     let mask = event.mask;
     let watch = WatchId(Id::Real(event.wd));
     let name = event.name.map(OsString::from);
     match name {
-        _ if mask.contains(EventMask::Q_OVERFLOW) => Event::Lost,
-        _ if mask.contains(EventMask::IGNORED) => Event::Ended(watch),
-        Some(name) if mask.contains(EventMask::MODIFY) => Event::Written(watch, name),
-        None if mask.contains(EventMask::MODIFY) => Event::Changed(watch),
+        _ if mask.contains(EventMask::Q_OVERFLOW) => WatchEvent::Lost,
+        _ if mask.contains(EventMask::IGNORED) => WatchEvent::Ended(watch),
+        Some(name) if mask.contains(EventMask::MODIFY) => WatchEvent::Written(watch, name),
+        None if mask.contains(EventMask::MODIFY) => WatchEvent::Changed(watch),
         Some(name) if mask.contains(EventMask::ISDIR) && mask.intersects(COMES) => {
-            Event::Came(watch, name)
+            WatchEvent::Came(watch, name)
         }
         Some(name) if mask.contains(EventMask::ISDIR) && mask.intersects(GOES) => {
-            Event::Went(watch, name)
+            WatchEvent::Went(watch, name)
         }
-        _ => Event::Other,
+        _ => WatchEvent::Other,
     }
 }

@@ -47,7 +47,7 @@ pub fn write_text_of(path: &Path, inode: Option<u64>, text: &str) -> Result<()> 
 
 /// Fails unless the folder of a cgroup exists and has the inode number. `None`: any number.
 pub fn check_folder(folder: &Path, inode: Option<u64>) -> Result<()> {
-    let is_another = |found: &os::Found| inode.is_some_and(|inode| found.inode != inode);
+    let is_another = |found: &os::FileInfo| inode.is_some_and(|inode| found.inode != inode);
     let gone = match os::look(folder) {
         Ok(found) if is_another(&found) => io::Error::from_raw_os_error(libc::ENOENT),
         Ok(_) => return Ok(()),

@@ -22,7 +22,7 @@ const SHARES_MIN: u64 = 2;
 
 /// Types of v2 cgroups (Documentation/admin-guide/cgroup-v2.rst, "Threads").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum CgroupKind {
     /// Takes processes.
     Domain,
     /// Takes processes, whose threads may be in the threaded cgroups below.
@@ -33,7 +33,7 @@ pub enum Kind {
     Threaded,
 }
 
-impl Kind {
+impl CgroupKind {
     /// Reads the type of the cgroup in a folder. `None`: the cgroup is a root, or one of v1.
     ///
     /// # Errors
@@ -178,9 +178,9 @@ impl CpuGroup {
     ///
     /// # Errors
     /// When the cgroup does not exist, or has an unknown type.
-    pub fn kind(&self) -> Result<Option<Kind>> {
+    pub fn kind(&self) -> Result<Option<CgroupKind>> {
         self.check_exists()?;
-        Kind::at(&self.cpu_file(""))
+        CgroupKind::at(&self.cpu_file(""))
     }
 
     /// v2: returns whether the cpu controller is enabled for children. Always `true` on v1.

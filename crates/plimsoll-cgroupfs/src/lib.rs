@@ -29,7 +29,7 @@ pub use files::{
     check_folder, find_folder, folders_in, read_ids, read_text, threads_below, tree, write_text,
     write_text_of,
 };
-pub use group::{CpuGroup, Kind, WEIGHT_DEFAULT, move_process};
+pub use group::{CgroupKind, CpuGroup, WEIGHT_DEFAULT, move_process};
 pub use hierarchy::{BASE_VARIABLE, Hierarchy};
 pub use stat::CpuStat;
 pub use usage::UsageCounter;

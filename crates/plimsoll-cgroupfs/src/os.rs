@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use nix::unistd::{AccessFlags, access};
 
 use crate::entry;
-pub use crate::entry::{Access, Found, Listed};
+pub use crate::entry::{Access, FileInfo, Listed};
 #[cfg(feature = "simulated")]
 use crate::simulated;
 
@@ -50,15 +50,15 @@ pub fn write(path: &Path, text: &str) -> io::Result<()> {
 }
 
 /// Reads the attributes of the file at a path; follows links.
-pub fn look(path: &Path) -> io::Result<Found> {
+pub fn look(path: &Path) -> io::Result<FileInfo> {
     or_simulated!(kernel => kernel.look(path));
-    fs::metadata(path).map(|found| Found::of(&found))
+    fs::metadata(path).map(|found| FileInfo::of(&found))
 }
 
 /// Reads the attributes of the file at a path; does not follow links.
-pub fn look_at_link(path: &Path) -> io::Result<Found> {
+pub fn look_at_link(path: &Path) -> io::Result<FileInfo> {
     or_simulated!(kernel => kernel.look(path));
-    fs::symlink_metadata(path).map(|found| Found::of(&found))
+    fs::symlink_metadata(path).map(|found| FileInfo::of(&found))
 }
 
 /// Reads the target of a link.
@@ -156,8 +156,8 @@ impl File {
         }
     }
 
-    pub fn look(&self) -> io::Result<Found> {
-        self.real()?.metadata().map(|found| Found::of(&found))
+    pub fn look(&self) -> io::Result<FileInfo> {
+        self.real()?.metadata().map(|found| FileInfo::of(&found))
     }
 
     /// Length in bytes.

@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
-use plimsoll_cgroupfs::simulated::{self, Watch, Write};
+use plimsoll_cgroupfs::simulated::{self, PromiseWatch, Write};
 use plimsoll_cgroupfs::{CpuGroup, Hierarchy, Version};
 use plimsoll_engine::cgroup::{CgroupEnforcer, check_place};
 use plimsoll_engine::group_policy::GroupPolicy;
@@ -867,7 +867,7 @@ fn change_with_a_fault(version: Version, knobs: [usize; 3], fault: usize, after:
     let what = format!("{version:?}: {first} to {second} to {third}, fault {fault} after {after}");
     let loosest = |a: Option<u64>, b: Option<u64>| a.zip(b).map(|(a, b)| a.max(b));
     let watch = |rate_max_ppm| {
-        let watch = Watch {
+        let watch = PromiseWatch {
             pid: 5,
             rate_max_ppm,
             is_idle: false,

@@ -1,21 +1,21 @@
 //! Bandwidth: quota, period and burst of one group.
 //!
-//! A [`Pool`] is refilled at each period boundary. Each [`Cpu`] acquires slices
+//! A [`Pool`] is refilled at each period boundary. Each [`BandwidthCpu`] acquires slices
 //! of runtime from it, to which the run time of tasks is charged. A CPU without
 //! runtime is throttled until it is served again.
 //!
 //! ```
-//! use plimsoll_policy::bandwidth::{Cpu, Params, Pool};
+//! use plimsoll_policy::bandwidth::{BandwidthCpu, BandwidthParams, Pool};
 //!
 //! let ms = plimsoll_policy::NSEC_PER_MSEC;
-//! let params = Params { quota_ns: Some(20 * ms), ..Params::default() };
+//! let params = BandwidthParams { quota_ns: Some(20 * ms), ..BandwidthParams::default() };
 //! let mut pool = Pool::new(params, 0)?;
-//! let mut cpu = Cpu::default();
+//! let mut cpu = BandwidthCpu::default();
 //!
 //! assert!(pool.charge(&mut cpu, 0, 0));
 //! assert!(!pool.charge(&mut cpu, 20 * ms, 20 * ms));
 //! assert_eq!(pool.refill(true, 100 * ms), 1);
-//! # Ok::<(), plimsoll_policy::bandwidth::ParamError>(())
+//! # Ok::<(), plimsoll_policy::bandwidth::BandwidthParamError>(())
 //! ```
 
 use std::ffi::c_int;
@@ -34,7 +34,7 @@ pub const SLICE_DEFAULT_NS: u64 = ffi::PLIM_SLICE_DEFAULT_NS;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum ParamError {
+pub enum BandwidthParamError {
     #[error(
         "period_ns is {value}, allowed are {min} to {max}",
         min = PERIOD_MIN_NS,
@@ -61,7 +61,7 @@ pub enum ParamError {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Params {
+pub struct BandwidthParams {
     /// Interval between refills of the pool: [`PERIOD_MIN_NS`] to
     /// [`PERIOD_MAX_NS`].
     pub period_ns: u64,
@@ -75,7 +75,7 @@ pub struct Params {
     pub slice_ns: u64,
 }
 
-impl Default for Params {
+impl Default for BandwidthParams {
     fn default() -> Self {
         Self {
             period_ns: PERIOD_DEFAULT_NS,
@@ -86,27 +86,27 @@ impl Default for Params {
     }
 }
 
-impl Params {
+impl BandwidthParams {
     /// Checks that all parameters are in range.
     ///
     /// # Errors
     ///
     /// The first parameter that is out of range.
-    pub fn check(&self) -> Result<(), ParamError> {
+    pub fn check(&self) -> Result<(), BandwidthParamError> {
         let raw = self.to_raw();
         // SAFETY: only reads the struct that is passed.
         match unsafe { ffi::plim_bandwidth_check(&raw) } {
             ffi::PLIM_BANDWIDTH_OK => Ok(()),
-            ffi::PLIM_BANDWIDTH_BAD_PERIOD => Err(ParamError::Period {
+            ffi::PLIM_BANDWIDTH_BAD_PERIOD => Err(BandwidthParamError::Period {
                 value: self.period_ns,
             }),
-            ffi::PLIM_BANDWIDTH_BAD_SLICE => Err(ParamError::Slice {
+            ffi::PLIM_BANDWIDTH_BAD_SLICE => Err(BandwidthParamError::Slice {
                 value: self.slice_ns,
             }),
-            ffi::PLIM_BANDWIDTH_BAD_QUOTA => Err(ParamError::Quota {
+            ffi::PLIM_BANDWIDTH_BAD_QUOTA => Err(BandwidthParamError::Quota {
                 value: raw.quota_ns,
             }),
-            _ => Err(ParamError::Sum {
+            _ => Err(BandwidthParamError::Sum {
                 quota: self.quota_ns.unwrap_or(0),
                 burst: self.burst_ns,
             }),
@@ -129,11 +129,11 @@ impl Params {
 
 /// State of a group on one CPU. Starts without runtime, and not throttled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cpu {
+pub struct BandwidthCpu {
     raw: ffi::plim_bandwidth_cpu,
 }
 
-impl Cpu {
+impl BandwidthCpu {
     /// Local runtime; negative for a debt.
     #[must_use]
     pub fn runtime_ns(&self) -> i64 {
@@ -154,8 +154,8 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// See [`Params::check`].
-    pub fn new(params: Params, now_ns: u64) -> Result<Self, ParamError> {
+    /// See [`BandwidthParams::check`].
+    pub fn new(params: BandwidthParams, now_ns: u64) -> Result<Self, BandwidthParamError> {
         params.check()?;
         let mut raw = ffi::plim_bandwidth::default();
         // SAFETY: writes the pool and reads the parameters, which were checked.
@@ -175,7 +175,7 @@ impl Pool {
     /// checks. Returns whether the group may continue there. If not, the CPU is
     /// throttled.
     #[inline]
-    pub fn charge(&mut self, cpu: &mut Cpu, ran_ns: u64, now_ns: u64) -> bool {
+    pub fn charge(&mut self, cpu: &mut BandwidthCpu, ran_ns: u64, now_ns: u64) -> bool {
         // SAFETY: accesses only the pool and the CPU, which are borrowed
         // exclusively.
         unsafe { ffi::plim_bandwidth_charge(&mut self.raw, &mut cpu.raw, ran_ns, now_ns) != 0 }
@@ -186,7 +186,7 @@ impl Pool {
     /// so that each period counts its own usage; and for a task that leaves the
     /// CPU.
     #[inline]
-    pub fn book(&mut self, cpu: &mut Cpu, ran_ns: u64) {
+    pub fn book(&mut self, cpu: &mut BandwidthCpu, ran_ns: u64) {
         // SAFETY: accesses only the pool and the CPU, which are borrowed
         // exclusively.
         unsafe { ffi::plim_bandwidth_book(&mut self.raw, &mut cpu.raw, ran_ns) }

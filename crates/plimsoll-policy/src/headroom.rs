@@ -3,7 +3,7 @@
 //!
 //! A [`Controller`] takes, interval by interval, the CPU time used by batch work
 //! and by all other work, and grants batch work CPU time.
-//! [`crate::sharing`] shares that grant among batch groups. A [`Demand`] merges the
+//! [`crate::sharing`] shares that grant among batch groups. A [`CoreDemand`] merges the
 //! headrooms and tolerances of several groups.
 
 use thiserror::Error;
@@ -24,7 +24,7 @@ pub const TOLERANCE_PERIOD_MAX_NS: u64 = ffi::PLIM_TOLERANCE_PERIOD_MAX_NS;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum ParamError {
+pub enum HeadroomParamError {
     #[error("headroom_ppm is {value}, allowed are 0 to {max}", max = crate::PPM)]
     Share { value: u32 },
     #[error("nr_cpus is {value}, allowed are 1 to {max}", max = crate::CPUS_MAX)]
@@ -48,7 +48,7 @@ pub enum ParamError {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Params {
+pub struct HeadroomParams {
     /// Window over which the share is kept idle: [`WINDOW_MIN_NS`] to
     /// [`WINDOW_MAX_NS`].
     pub window_ns: u64,
@@ -67,30 +67,30 @@ pub struct Params {
     pub nr_cpus: u32,
 }
 
-impl Params {
+impl HeadroomParams {
     /// Checks that all parameters are in range.
     ///
     /// # Errors
     ///
     /// The first parameter that is out of range.
-    pub fn check(&self) -> Result<(), ParamError> {
+    pub fn check(&self) -> Result<(), HeadroomParamError> {
         // SAFETY: only reads the struct that is passed.
         match unsafe { ffi::plim_headroom_check(&self.to_raw()) } {
             ffi::PLIM_HEADROOM_OK => Ok(()),
-            ffi::PLIM_HEADROOM_BAD_SHARE => Err(ParamError::Share {
+            ffi::PLIM_HEADROOM_BAD_SHARE => Err(HeadroomParamError::Share {
                 value: self.headroom_ppm,
             }),
-            ffi::PLIM_HEADROOM_BAD_CPUS => Err(ParamError::Cpus {
+            ffi::PLIM_HEADROOM_BAD_CPUS => Err(HeadroomParamError::Cpus {
                 value: self.nr_cpus,
             }),
-            ffi::PLIM_HEADROOM_BAD_WINDOW => Err(ParamError::Window {
+            ffi::PLIM_HEADROOM_BAD_WINDOW => Err(HeadroomParamError::Window {
                 value: self.window_ns,
             }),
-            ffi::PLIM_HEADROOM_BAD_GRAIN => Err(ParamError::Grain {
+            ffi::PLIM_HEADROOM_BAD_GRAIN => Err(HeadroomParamError::Grain {
                 value: self.grain_ns,
                 window: self.window_ns,
             }),
-            _ => Err(ParamError::Tolerance {
+            _ => Err(HeadroomParamError::Tolerance {
                 runtime: self.tolerance_runtime_ns,
                 period: self.tolerance_period_ns,
             }),
@@ -139,8 +139,8 @@ impl Controller {
     ///
     /// # Errors
     ///
-    /// See [`Params::check`].
-    pub fn new(params: Params, now_ns: u64) -> Result<Self, ParamError> {
+    /// See [`HeadroomParams::check`].
+    pub fn new(params: HeadroomParams, now_ns: u64) -> Result<Self, HeadroomParamError> {
         params.check()?;
         let mut raw = ffi::plim_headroom::default();
         // SAFETY: writes the controller and reads the parameters, which were
@@ -153,8 +153,8 @@ impl Controller {
     ///
     /// # Errors
     ///
-    /// See [`Params::check`]; on an error nothing changes.
-    pub fn set(&mut self, params: Params) -> Result<(), ParamError> {
+    /// See [`HeadroomParams::check`]; on an error nothing changes.
+    pub fn set(&mut self, params: HeadroomParams) -> Result<(), HeadroomParamError> {
         params.check()?;
         // SAFETY: writes the controller and reads the parameters, which were
         // checked.
@@ -216,14 +216,14 @@ impl Controller {
     }
 
     #[must_use]
-    pub fn params(&self) -> Params {
-        Params::from_raw(&self.raw.params)
+    pub fn params(&self) -> HeadroomParams {
+        HeadroomParams::from_raw(&self.raw.params)
     }
 }
 
 /// Idle CPU that a group asks for, in one of the two forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Headroom {
+pub enum CoreHeadroom {
     /// A share of all CPUs on average, in ppm. More than [`PPM`](crate::PPM)
     /// counts as that.
     Share(u32),
@@ -233,7 +233,7 @@ pub enum Headroom {
 
 /// CPU time that all batch work together may always have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tolerance {
+pub struct CoreTolerance {
     /// CPU time per period.
     pub runtime_ns: u64,
     /// 0 counts as no tolerance; any other value out of range as the nearest
@@ -243,11 +243,11 @@ pub struct Tolerance {
 
 /// Demand of several groups: the largest headroom and the smallest tolerance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Demand {
+pub struct CoreDemand {
     raw: ffi::plim_headroom_demand,
 }
 
-impl Default for Demand {
+impl Default for CoreDemand {
     fn default() -> Self {
         let mut raw = ffi::plim_headroom_demand::default();
         // SAFETY: writes to the struct it is handed and nothing else.
@@ -256,14 +256,14 @@ impl Default for Demand {
     }
 }
 
-impl Demand {
+impl CoreDemand {
     /// Counts one group. A headroom without a tolerance brings the default one
     /// along.
-    pub fn add(&mut self, headroom: Option<Headroom>, tolerance: Option<Tolerance>) {
+    pub fn add(&mut self, headroom: Option<CoreHeadroom>, tolerance: Option<CoreTolerance>) {
         let (form, value) = match headroom {
             None => (ffi::PLIM_HEADROOM_FORM_NONE, 0),
-            Some(Headroom::Share(ppm)) => (ffi::PLIM_HEADROOM_FORM_SHARE, ppm),
-            Some(Headroom::Cpus(cpus)) => (ffi::PLIM_HEADROOM_FORM_CPUS, cpus),
+            Some(CoreHeadroom::Share(ppm)) => (ffi::PLIM_HEADROOM_FORM_SHARE, ppm),
+            Some(CoreHeadroom::Cpus(cpus)) => (ffi::PLIM_HEADROOM_FORM_CPUS, cpus),
         };
         let (runtime_ns, period_ns) = tolerance.map_or((0, 0), |it| (it.runtime_ns, it.period_ns));
         // SAFETY: touches the struct it is handed; takes any numbers.
@@ -272,10 +272,10 @@ impl Demand {
         }
     }
 
-    fn in_form(&self, form: ffi::plim_headroom_form) -> Option<Headroom> {
+    fn in_form(&self, form: ffi::plim_headroom_form) -> Option<CoreHeadroom> {
         match form {
-            ffi::PLIM_HEADROOM_FORM_SHARE => Some(Headroom::Share(self.raw.headroom_ppm)),
-            ffi::PLIM_HEADROOM_FORM_CPUS => Some(Headroom::Cpus(self.raw.headroom_cpus)),
+            ffi::PLIM_HEADROOM_FORM_SHARE => Some(CoreHeadroom::Share(self.raw.headroom_ppm)),
+            ffi::PLIM_HEADROOM_FORM_CPUS => Some(CoreHeadroom::Cpus(self.raw.headroom_cpus)),
             _ => None,
         }
     }
@@ -283,22 +283,22 @@ impl Demand {
     /// The headroom in force on `nr_cpus` CPUs: the largest share or the largest
     /// number of CPUs, whichever is more.
     #[must_use]
-    pub fn in_force(&self, nr_cpus: u32) -> Option<Headroom> {
+    pub fn in_force(&self, nr_cpus: u32) -> Option<CoreHeadroom> {
         // SAFETY: reads the struct.
         self.in_form(unsafe { ffi::plim_headroom_demand_in_force(&self.raw, nr_cpus) })
     }
 
     /// The largest headroom in the other form, which is not in force.
     #[must_use]
-    pub fn overruled(&self, nr_cpus: u32) -> Option<Headroom> {
+    pub fn overruled(&self, nr_cpus: u32) -> Option<CoreHeadroom> {
         // SAFETY: reads the struct.
         self.in_form(unsafe { ffi::plim_headroom_demand_overruled(&self.raw, nr_cpus) })
     }
 
     /// The smallest tolerance; the default where no group has brought one.
     #[must_use]
-    pub fn tolerance(&self) -> Tolerance {
-        Tolerance {
+    pub fn tolerance(&self) -> CoreTolerance {
+        CoreTolerance {
             runtime_ns: self.raw.tolerance_runtime_ns,
             period_ns: self.raw.tolerance_period_ns,
         }

@@ -14,7 +14,7 @@ pub const HALF_LIFE_MAX_NS: u64 = ffi::PLIM_HALF_LIFE_MAX_NS;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum ParamError {
+pub enum RateCapParamError {
     #[error("soft_permille is {value}, allowed are 0 to {max}, or none", max = CAP_MAX_PERMILLE)]
     SoftCap { value: u32 },
     #[error(
@@ -26,7 +26,7 @@ pub enum ParamError {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Params {
+pub struct RateCapParams {
     /// Half-life of the usage rate: [`HALF_LIFE_MIN_NS`] to
     /// [`HALF_LIFE_MAX_NS`].
     pub half_life_ns: u64,
@@ -35,7 +35,7 @@ pub struct Params {
     pub soft_permille: Option<u32>,
 }
 
-impl Default for Params {
+impl Default for RateCapParams {
     fn default() -> Self {
         Self {
             half_life_ns: HALF_LIFE_DEFAULT_NS,
@@ -44,20 +44,20 @@ impl Default for Params {
     }
 }
 
-impl Params {
+impl RateCapParams {
     /// Checks that all parameters are in range.
     ///
     /// # Errors
     ///
     /// The first parameter that is out of range.
-    pub fn check(&self) -> Result<(), ParamError> {
+    pub fn check(&self) -> Result<(), RateCapParamError> {
         // SAFETY: only reads the struct that is passed.
         match unsafe { ffi::plim_ratecap_check(&self.to_raw()) } {
             ffi::PLIM_RATECAP_OK => Ok(()),
-            ffi::PLIM_RATECAP_BAD_SOFT => Err(ParamError::SoftCap {
+            ffi::PLIM_RATECAP_BAD_SOFT => Err(RateCapParamError::SoftCap {
                 value: self.soft_permille.unwrap_or(0),
             }),
-            _ => Err(ParamError::HalfLife {
+            _ => Err(RateCapParamError::HalfLife {
                 value: self.half_life_ns,
             }),
         }
@@ -77,7 +77,7 @@ impl Params {
 /// State of one capped task or group, which the other comments call the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
-    params: Params,
+    params: RateCapParams,
     raw: ffi::plim_ratecap,
 }
 
@@ -86,8 +86,8 @@ impl Bucket {
     ///
     /// # Errors
     ///
-    /// See [`Params::check`].
-    pub fn new(params: Params, now_ns: u64) -> Result<Self, ParamError> {
+    /// See [`RateCapParams::check`].
+    pub fn new(params: RateCapParams, now_ns: u64) -> Result<Self, RateCapParamError> {
         params.check()?;
         let mut raw = ffi::plim_ratecap::default();
         // SAFETY: writes only the bucket.
@@ -121,7 +121,7 @@ impl Bucket {
     }
 
     #[must_use]
-    pub fn params(&self) -> Params {
+    pub fn params(&self) -> RateCapParams {
         self.params
     }
 }

@@ -14,7 +14,7 @@ pub const LEAST_NS: u64 = ffi::PLIM_SHARE_LEAST_NS;
 
 /// Batch group that shares a grant.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Group {
+pub struct Sharer {
     /// Maximum that the group can use; [`WANT_ANYTHING_NS`]: any amount.
     pub want_ns: u64,
     /// Maximum that it needs while others wait; no more than `want_ns`.
@@ -43,8 +43,8 @@ fn sort(groups: &mut [plim_share], comparison: Comparison) {
 }
 
 /// Returns the groups in the order of their wants.
-fn by_want(groups: &[Group], want_ns: impl Fn(&Group) -> u64) -> Vec<plim_share> {
-    let raw_of = |(index, group): (usize, &Group)| plim_share {
+fn by_want(groups: &[Sharer], want_ns: impl Fn(&Sharer) -> u64) -> Vec<plim_share> {
+    let raw_of = |(index, group): (usize, &Sharer)| plim_share {
         want_ns: want_ns(group),
         share_ns: 0,
         debt_ns: group.debt_ns,
@@ -58,7 +58,7 @@ fn by_want(groups: &[Group], want_ns: impl Fn(&Group) -> u64) -> Vec<plim_share>
     raw
 }
 
-fn take(groups: &mut [Group], raw: &[plim_share]) {
+fn take(groups: &mut [Sharer], raw: &[plim_share]) {
     for raw in raw {
         let group = &mut groups[raw.index as usize];
         group.share_ns = raw.share_ns;
@@ -69,7 +69,7 @@ fn take(groups: &mut [Group], raw: &[plim_share]) {
 
 /// Shares a grant among any number of batch groups by weight. Time that one does not want goes to
 /// the others. A grant above [`RUNTIME_MAX_NS`](crate::RUNTIME_MAX_NS) counts as that.
-pub fn split(groups: &mut [Group], grant_ns: u64) {
+pub fn split(groups: &mut [Sharer], grant_ns: u64) {
     let mut raw = by_want(groups, |group| group.want_ns);
     // SAFETY: the array has that many groups.
     unsafe { ffi::plim_share_split(raw.as_mut_ptr(), raw.len() as u32, grant_ns) };
@@ -79,7 +79,7 @@ pub fn split(groups: &mut [Group], grant_ns: u64) {
 /// Shares a grant, which is net of all debts, as [`split`] does, and makes quotas of the shares that
 /// the kernel accepts: debts are paid, modest wants count while a group waits, and shares below
 /// [`LEAST_NS`] of several groups go to one after the other.
-pub fn share(groups: &mut [Group], grant_ns: u64) {
+pub fn share(groups: &mut [Sharer], grant_ns: u64) {
     let debts_ns = groups
         .iter()
         .fold(0, |sum: u64, group| sum.saturating_add(group.debt_ns));

@@ -1,14 +1,14 @@
 //! Errors of bad parameters of the bandwidth core.
 
 use plimsoll_policy::NSEC_PER_MSEC as MS;
-use plimsoll_policy::bandwidth::Params;
+use plimsoll_policy::bandwidth::BandwidthParams;
 
 #[test]
 fn bad_parameters_are_named_in_the_error() {
-    type Spoil = fn(&mut Params);
-    let good = Params {
+    type Spoil = fn(&mut BandwidthParams);
+    let good = BandwidthParams {
         quota_ns: Some(MS),
-        ..Params::default()
+        ..BandwidthParams::default()
     };
     assert_eq!(good.check(), Ok(()));
     let bad: [(Spoil, &str); 5] = [

@@ -1,11 +1,11 @@
 //! Property tests of the headroom core against brute-force sums over windows.
 
 use plimsoll_policy::NSEC_PER_MSEC as MS;
-use plimsoll_policy::headroom::{Controller, Demand, Params, Tolerance};
+use plimsoll_policy::headroom::{Controller, CoreDemand, CoreTolerance, HeadroomParams};
 use proptest::prelude::*;
 
-fn params(headroom_ppm: u32, nr_cpus: u32) -> Params {
-    Params {
+fn params(headroom_ppm: u32, nr_cpus: u32) -> HeadroomParams {
+    HeadroomParams {
         window_ns: 100 * MS,
         grain_ns: 10 * MS,
         tolerance_runtime_ns: MS,
@@ -66,10 +66,10 @@ fn a_tolerance_out_of_range_is_cut_to_the_nearest_in_range() {
         (5, 1, (5, MS)),
         (2 * MS, MS, (MS, MS)),
     ] {
-        let mut demand = Demand::default();
+        let mut demand = CoreDemand::default();
         demand.add(
             None,
-            Some(Tolerance {
+            Some(CoreTolerance {
                 runtime_ns,
                 period_ns,
             }),
@@ -81,7 +81,7 @@ fn a_tolerance_out_of_range_is_cut_to_the_nearest_in_range() {
 
 #[test]
 fn bad_input_is_named_in_the_error() {
-    type Spoil = fn(&mut Params);
+    type Spoil = fn(&mut HeadroomParams);
     let good = params(300_000, 2);
     let bad: [(Spoil, &str); 5] = [
         (|it| it.headroom_ppm = 1_000_001, "headroom_ppm is 1000001"),

@@ -1,7 +1,7 @@
 //! Property tests of shares of a grant, and what groups get in turn.
 
 use plimsoll_policy::NSEC_PER_MSEC as MS;
-use plimsoll_policy::sharing::{Group, LEAST_NS, WANT_ANYTHING_NS, share, split};
+use plimsoll_policy::sharing::{LEAST_NS, Sharer, WANT_ANYTHING_NS, share, split};
 use proptest::prelude::*;
 
 proptest! {
@@ -10,8 +10,8 @@ proptest! {
         raw in prop::collection::vec((want(), 0..=10_001u32), 0..=150),
         grant_ns in prop_oneof![0..=100u64, 0..=200 * MS, Just(u64::MAX)],
     ) {
-        let group = |&(want_ns, weight)| Group { want_ns, weight, share_ns: 7, ..Group::default() };
-        let mut groups: Vec<Group> = raw.iter().map(group).collect();
+        let group = |&(want_ns, weight)| Sharer { want_ns, weight, share_ns: 7, ..Sharer::default() };
+        let mut groups: Vec<Sharer> = raw.iter().map(group).collect();
         let expected = shares_by_rounds(&groups, grant_ns);
         split(&mut groups, grant_ns);
         let shares: Vec<u64> = groups.iter().map(|group| group.share_ns).collect();
@@ -30,8 +30,8 @@ fn want() -> impl Strategy<Value = u64> {
 
 /// Reference for `split`, slow and obvious: in each round, all that want no more than their part of
 /// the rest get it; when there is none, all get their part.
-fn shares_by_rounds(groups: &[Group], grant_ns: u64) -> Vec<u64> {
-    let weight = |group: &Group| u128::from(group.weight.clamp(1, 10_000));
+fn shares_by_rounds(groups: &[Sharer], grant_ns: u64) -> Vec<u64> {
+    let weight = |group: &Sharer| u128::from(group.weight.clamp(1, 10_000));
     let mut left_ns = u128::from(grant_ns.min(plimsoll_policy::RUNTIME_MAX_NS));
     let mut shares: Vec<Option<u64>> = vec![None; groups.len()];
     loop {
@@ -52,26 +52,26 @@ fn shares_by_rounds(groups: &[Group], grant_ns: u64) -> Vec<u64> {
     }
 }
 
-fn hungry(weight: u32) -> Group {
-    Group {
+fn hungry(weight: u32) -> Sharer {
+    Sharer {
         want_ns: WANT_ANYTHING_NS,
         modest_ns: WANT_ANYTHING_NS,
         weight,
-        ..Group::default()
+        ..Sharer::default()
     }
 }
 
-fn total_ns(groups: &[Group]) -> u64 {
+fn total_ns(groups: &[Sharer]) -> u64 {
     groups.iter().map(|group| group.share_ns).sum()
 }
 
 #[test]
 fn a_waiting_group_gets_the_quota_that_many_others_hardly_use() {
-    let light = Group {
+    let light = Sharer {
         want_ns: LEAST_NS,
         modest_ns: 20_000,
         weight: 100,
-        ..Group::default()
+        ..Sharer::default()
     };
     let mut groups = vec![light; 99];
     groups.push(hungry(100));
@@ -107,7 +107,7 @@ fn small_shares_reach_all_groups_in_turn() {
         ),
         (vec![(100, 1..=3); 1_000], 20, 100),
     ] {
-        let mut groups: Vec<Group> = all.iter().map(|(weight, _)| hungry(*weight)).collect();
+        let mut groups: Vec<Sharer> = all.iter().map(|(weight, _)| hungry(*weight)).collect();
         let mut got = vec![0; groups.len()];
         for _ in 0..rounds {
             share(&mut groups, pieces * LEAST_NS);

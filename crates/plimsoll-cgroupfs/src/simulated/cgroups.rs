@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::tasks::Tasks;
 use super::{MOUNT, error};
-use crate::entry::{Found, Listed};
+use crate::entry::{FileInfo, Listed};
 use crate::version::Version;
 
 const DEVICE: u64 = 2;
@@ -15,7 +15,7 @@ const RUNTIME_MAX_USEC: u64 = (1 << 44) / 1_000;
 
 /// Settings of the cpu controller for a cgroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cpu {
+pub struct CpuSettings {
     /// Runtime per period; `None`: unlimited.
     pub quota_usec: Option<u64>,
     pub period_usec: u64,
@@ -34,7 +34,7 @@ struct Cgroup {
     /// v2: its processes, and those below it, are frozen.
     freezes: bool,
     /// Settings; `None`: the cpu controller is disabled.
-    cpu: Option<Cpu>,
+    cpu: Option<CpuSettings>,
     /// CPU time used in the cgroup and below it.
     usage_usec: u64,
 }
@@ -52,7 +52,7 @@ fn number(text: &str) -> io::Result<u64> {
 }
 
 /// Rate as the kernel compares it: `to_ratio` of kernel/sched/core.c.
-fn ratio(cpu: &Cpu) -> Option<u64> {
+fn ratio(cpu: &CpuSettings) -> Option<u64> {
     cpu.quota_usec.map(|quota| (quota << 20) / cpu.period_usec)
 }
 
@@ -79,8 +79,8 @@ impl Cgroups {
         self.version
     }
 
-    fn fresh_cpu(&self) -> Cpu {
-        Cpu {
+    fn fresh_cpu(&self) -> CpuSettings {
+        CpuSettings {
             quota_usec: None,
             period_usec: 100_000,
             burst_usec: 0,
@@ -99,7 +99,7 @@ impl Cgroups {
     /// Returns the settings of the cpu controller for a cgroup; `None`: there is no such cgroup, or
     /// it has no such controller.
     #[must_use]
-    pub fn cpu(&self, path: &Path) -> Option<&Cpu> {
+    pub fn cpu(&self, path: &Path) -> Option<&CpuSettings> {
         self.all.get(path)?.cpu.as_ref()
     }
 
@@ -205,7 +205,7 @@ impl Cgroups {
         Ok(())
     }
 
-    pub(super) fn look(&self, below: &Path) -> io::Result<Found> {
+    pub(super) fn look(&self, below: &Path) -> io::Result<FileInfo> {
         let (is_folder, cgroup) = match self.get(below) {
             Ok(cgroup) => (true, cgroup),
             Err(_) => {
@@ -214,7 +214,7 @@ impl Cgroups {
                 (false, self.get(folder)?)
             }
         };
-        Ok(Found {
+        Ok(FileInfo {
             is_folder,
             is_regular: !is_folder,
             device: DEVICE,
@@ -449,7 +449,7 @@ impl Cgroups {
 }
 
 /// Checks the rules of `tg_set_cfs_bandwidth` in kernel/sched/core.c.
-fn is_taken(cpu: &Cpu) -> bool {
+fn is_taken(cpu: &CpuSettings) -> bool {
     let is_period = (1_000..=1_000_000).contains(&cpu.period_usec);
     is_period
         && cpu.quota_usec.is_none_or(|quota_usec| {

@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 
 use super::error;
-use crate::entry::{Event, Interest, WatchId};
+use crate::entry::{Interest, WatchEvent, WatchId};
 
 #[derive(Debug)]
 struct Queue {
@@ -15,11 +15,11 @@ struct Queue {
     watches: BTreeMap<u64, u64>,
     /// Numbers of the watches of `cgroup.events`, by the inode of its folder.
     files: BTreeMap<u64, u64>,
-    ready: Vec<Event>,
+    ready: Vec<WatchEvent>,
 }
 
 #[derive(Debug)]
-pub struct Events {
+pub struct SimulatedEvents {
     queues: BTreeMap<usize, Queue>,
     nr_queues: usize,
     nr_watches: u64,
@@ -29,7 +29,7 @@ pub struct Events {
     pub watches_max: usize,
 }
 
-impl Default for Events {
+impl Default for SimulatedEvents {
     fn default() -> Self {
         Self {
             queues: BTreeMap::new(),
@@ -46,20 +46,20 @@ impl Queue {
         self.watches.len() + self.files.len()
     }
 
-    fn push(&mut self, event: Event, room: usize) {
+    fn push(&mut self, event: WatchEvent, room: usize) {
         // The kernel merges an event with an equal one before it.
         if self.ready.last() == Some(&event) {
             return;
         }
         if self.ready.len() < room {
             self.ready.push(event);
-        } else if self.ready.last() != Some(&Event::Lost) {
-            self.ready.push(Event::Lost);
+        } else if self.ready.last() != Some(&WatchEvent::Lost) {
+            self.ready.push(WatchEvent::Lost);
         }
     }
 }
 
-impl Events {
+impl SimulatedEvents {
     pub(crate) fn begin_queue(&mut self, interest: Interest) -> usize {
         self.nr_queues += 1;
         let queue = Queue {
@@ -112,12 +112,12 @@ impl Events {
             queue.watches.retain(|_, other| *other != watch);
             queue.files.retain(|_, other| *other != watch);
             if queue.nr_watches() < before {
-                queue.push(Event::Ended(WatchId::simulated(watch)), room);
+                queue.push(WatchEvent::Ended(WatchId::simulated(watch)), room);
             }
         }
     }
 
-    pub(crate) fn take(&mut self, number: usize) -> Vec<Event> {
+    pub(crate) fn take(&mut self, number: usize) -> Vec<WatchEvent> {
         let queue = self.queues.get_mut(&number);
         queue.map_or_else(Vec::new, |queue| std::mem::take(&mut queue.ready))
     }
@@ -135,7 +135,7 @@ impl Events {
     }
 
     /// Reports an event to the queues of one interest that watch a folder.
-    fn tell(&mut self, interest: Interest, inode: u64, event: impl Fn(WatchId) -> Event) {
+    fn tell(&mut self, interest: Interest, inode: u64, event: impl Fn(WatchId) -> WatchEvent) {
         for queue in self.queues.values_mut() {
             if queue.interest == interest
                 && let Some(watch) = queue.watches.get(&inode)
@@ -147,14 +147,14 @@ impl Events {
 
     pub(super) fn came(&mut self, parent: u64, name: &OsStr) {
         self.tell(Interest::Folders, parent, |watch| {
-            Event::Came(watch, name.to_owned())
+            WatchEvent::Came(watch, name.to_owned())
         });
     }
 
     pub(super) fn went(&mut self, parent: u64, inode: u64, name: &OsStr) {
         let went = |events: &mut Self| {
             events.tell(Interest::Folders, parent, |watch| {
-                Event::Went(watch, name.to_owned())
+                WatchEvent::Went(watch, name.to_owned())
             });
         };
         // The kernel may report the two in either order.
@@ -165,7 +165,7 @@ impl Events {
         for queue in self.queues.values_mut() {
             // The watch of a file stays.
             if let Some(watch) = queue.watches.remove(&inode) {
-                queue.push(Event::Ended(WatchId::simulated(watch)), self.room);
+                queue.push(WatchEvent::Ended(WatchId::simulated(watch)), self.room);
             }
         }
         if !is_told_first {
@@ -175,7 +175,7 @@ impl Events {
 
     pub(super) fn renamed(&mut self, parent: u64, old: &OsStr, new: &OsStr) {
         self.tell(Interest::Folders, parent, |watch| {
-            Event::Went(watch, old.to_owned())
+            WatchEvent::Went(watch, old.to_owned())
         });
         self.came(parent, new);
     }
@@ -184,7 +184,7 @@ impl Events {
     pub(super) fn emptied(&mut self, folder: u64) {
         for queue in self.queues.values_mut() {
             if let Some(watch) = queue.files.get(&folder) {
-                queue.push(Event::Changed(WatchId::simulated(*watch)), self.room);
+                queue.push(WatchEvent::Changed(WatchId::simulated(*watch)), self.room);
             }
         }
     }
@@ -192,7 +192,7 @@ impl Events {
     pub(super) fn written(&mut self, folder: u64, file: &Path) {
         let name = file.file_name().unwrap_or_default();
         self.tell(Interest::Writes, folder, |watch| {
-            Event::Written(watch, name.to_owned())
+            WatchEvent::Written(watch, name.to_owned())
         });
     }
 }

@@ -27,13 +27,13 @@ use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::entry::{Access, Found, Listed, WatchId, create_private_folders};
+use crate::entry::{Access, FileInfo, Listed, WatchId, create_private_folders};
 use crate::version::Version;
 use cgroups::Cgroups;
 use disk::Disk;
 pub use disk::OpenFile;
-pub use events::Events;
-pub use tasks::Task;
+pub use events::SimulatedEvents;
+pub use tasks::SimulatedTask;
 use tasks::Tasks;
 
 /// Mount point of the simulated cgroups.
@@ -111,7 +111,7 @@ pub struct Faults {
 
 /// Promise about a process, checked after every write.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Watch {
+pub struct PromiseWatch {
     pub pid: i32,
     /// Bound of the process's rate, in ppm of one CPU.
     pub rate_max_ppm: Option<u64>,
@@ -124,7 +124,7 @@ pub struct Kernel {
     cgroups: Cgroups,
     tasks: Tasks,
     disk: Disk,
-    events: Events,
+    events: SimulatedEvents,
     /// Processes of the pidfds of this thread.
     pub handles: BTreeMap<RawFd, i32>,
     /// Number of CPUs.
@@ -133,7 +133,7 @@ pub struct Kernel {
     time: Duration,
     start: Instant,
     pub faults: Faults,
-    pub watches: Vec<Watch>,
+    pub watches: Vec<PromiseWatch>,
     pub broken: Vec<String>,
     /// Cgroups that another program has recreated during a call.
     pub remade: Vec<PathBuf>,
@@ -158,7 +158,7 @@ impl Kernel {
             cgroups: Cgroups::new(version),
             tasks: Tasks::default(),
             disk: Disk::new(),
-            events: Events::default(),
+            events: SimulatedEvents::default(),
             handles: BTreeMap::new(),
             nr_cpus: 2,
             boot: 1,
@@ -188,7 +188,7 @@ impl Kernel {
         &self.disk
     }
 
-    pub fn events(&mut self) -> &mut Events {
+    pub fn events(&mut self) -> &mut SimulatedEvents {
         &mut self.events
     }
 
@@ -438,11 +438,11 @@ impl Kernel {
         Err(error(libc::ENODEV))
     }
 
-    pub(crate) fn look(&self, path: &Path) -> io::Result<Found> {
+    pub(crate) fn look(&self, path: &Path) -> io::Result<FileInfo> {
         self.alive()?;
         match path.strip_prefix(MOUNT) {
             Ok(below) => self.cgroups.look(below),
-            Err(_) => fs::metadata(self.disk.real(path)).map(|found| Found::of(&found)),
+            Err(_) => fs::metadata(self.disk.real(path)).map(|found| FileInfo::of(&found)),
         }
     }
 

@@ -9,7 +9,7 @@ use super::error;
 use crate::version::Version;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Task {
+pub struct SimulatedTask {
     /// Start time; unique for each process.
     pub start_time: u64,
     /// Parent's pid.
@@ -21,7 +21,7 @@ pub struct Task {
 
 #[derive(Debug)]
 pub struct Tasks {
-    all: BTreeMap<i32, Task>,
+    all: BTreeMap<i32, SimulatedTask>,
     /// Cgroups of processes that have ended and have not left them yet.
     dying: Vec<PathBuf>,
     nr_started: u64,
@@ -42,7 +42,7 @@ impl Default for Tasks {
 impl Tasks {
     fn start(&mut self, pid: i32, parent: i32, nice: i32, cgroup: &Path) {
         self.nr_started += 1;
-        let task = Task {
+        let task = SimulatedTask {
             start_time: self.nr_started,
             parent,
             nice,
@@ -58,7 +58,7 @@ impl Tasks {
 
     /// Starts a child in the parent's cgroup with its nice level. Does nothing without the parent.
     pub fn fork(&mut self, parent: i32, pid: i32) {
-        if let Some(Task { nice, cgroup, .. }) = self.all.get(&parent).cloned() {
+        if let Some(SimulatedTask { nice, cgroup, .. }) = self.all.get(&parent).cloned() {
             self.start(pid, parent, nice, &cgroup);
         }
     }
@@ -72,11 +72,11 @@ impl Tasks {
     }
 
     #[must_use]
-    pub fn get(&self, pid: i32) -> Option<&Task> {
+    pub fn get(&self, pid: i32) -> Option<&SimulatedTask> {
         self.all.get(&pid)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (i32, &Task)> {
+    pub fn iter(&self) -> impl Iterator<Item = (i32, &SimulatedTask)> {
         self.all.iter().map(|(pid, task)| (*pid, task))
     }
 

@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 
-use plimsoll_cgroupfs::events::{Event, Interest, Queue};
+use plimsoll_cgroupfs::events::{EventQueue, Interest, WatchEvent};
 use plimsoll_cgroupfs::name::text_of;
 use plimsoll_cgroupfs::{CgroupError, CpuGroup, CpuMax, Hierarchy, Version, os};
 
@@ -155,7 +155,7 @@ pub fn members_are_found_where_they_were_moved(machine: &mut impl Machine) {
 
 pub fn the_end_of_the_last_process_is_told_on_v2(machine: &mut impl Machine) {
     let (group, inner) = (machine.group("outer"), machine.group("outer/inner"));
-    let mut queue = Queue::new(Interest::Folders).unwrap();
+    let mut queue = EventQueue::new(Interest::Folders).unwrap();
     let watch = queue.watch_file(
         &machine
             .hierarchy()
@@ -170,7 +170,7 @@ pub fn the_end_of_the_last_process_is_told_on_v2(machine: &mut impl Machine) {
     machine.end(first);
     queue.read().unwrap();
     machine.end(last);
-    let changed = Event::Changed(watch.unwrap());
+    let changed = WatchEvent::Changed(watch.unwrap());
     machine.wait_until("it is told", || queue.read().unwrap().contains(&changed));
     machine.remove(&inner);
     machine.remove(&group);

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use plimsoll_cgroupfs::events::{self, Event, Interest, WatchId};
+use plimsoll_cgroupfs::events::{EventQueue, Interest, WatchEvent, WatchId};
 use plimsoll_cgroupfs::{name, os};
 
 /// Maximum number of reads in one call: more than the kernel's queue has room for, so that a
@@ -109,7 +109,7 @@ enum Known {
 #[derive(Debug)]
 struct Queue {
     /// `Err`: no instance is left, by this limit.
-    events: Result<events::Queue, &'static str>,
+    events: Result<EventQueue, &'static str>,
     paths: HashMap<WatchId, Arc<str>>,
     /// Time before which it is not read.
     rests_until: Instant,
@@ -130,7 +130,7 @@ fn limit_of_instances<T>(another: &io::Result<T>) -> &'static str {
 }
 
 impl Queue {
-    fn new(opened: io::Result<events::Queue>) -> io::Result<Self> {
+    fn new(opened: io::Result<EventQueue>) -> io::Result<Self> {
         let events = match is_no_more_files(&opened) {
             true => Err(limit_of_instances(&File::open("/"))),
             false => Ok(opened?),
@@ -147,10 +147,10 @@ impl Queue {
         events.watch(folder)
     }
 
-    fn read(&mut self) -> io::Result<Vec<Event>> {
+    fn read(&mut self) -> io::Result<Vec<WatchEvent>> {
         self.events
             .as_mut()
-            .map_or(Ok(Vec::new()), events::Queue::read)
+            .map_or(Ok(Vec::new()), EventQueue::read)
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
@@ -198,12 +198,12 @@ impl CgroupWatch {
     /// # Errors
     /// When the root does not exist.
     pub fn start(root: &Path) -> io::Result<(Self, Vec<CgroupChange>)> {
-        Self::start_with(root, events::Queue::new, usize::MAX)
+        Self::start_with(root, EventQueue::new, usize::MAX)
     }
 
     fn start_with(
         root: &Path,
-        open: impl Fn(Interest) -> io::Result<events::Queue>,
+        open: impl Fn(Interest) -> io::Result<EventQueue>,
         watches_max: usize,
     ) -> io::Result<(Self, Vec<CgroupChange>)> {
         let mut watch = Self {
@@ -339,7 +339,7 @@ impl CgroupWatch {
     fn read(
         &mut self,
         queue: impl Fn(&mut Self) -> &mut Queue,
-        follow: impl Fn(&mut Self, Event, &mut Changes),
+        follow: impl Fn(&mut Self, WatchEvent, &mut Changes),
         changes: &mut Changes,
     ) -> io::Result<bool> {
         let mut any = false;
@@ -366,45 +366,45 @@ impl CgroupWatch {
         };
     }
 
-    fn follow_tree(&mut self, event: Event, changes: &mut Changes) {
+    fn follow_tree(&mut self, event: WatchEvent, changes: &mut Changes) {
         let path_of = |watch: &WatchId| self.tree.paths.get(watch).cloned();
         match event {
-            Event::Lost => {
+            WatchEvent::Lost => {
                 self.lost += 1;
                 self.look_again(changes);
             }
-            Event::Ended(watch) => {
+            WatchEvent::Ended(watch) => {
                 if let Some(path) = path_of(&watch) {
                     self.remove_tree(&path, changes);
                 }
             }
-            Event::Changed(watch) => {
+            WatchEvent::Changed(watch) => {
                 let mut followed = self.followed.iter();
                 let path = followed.find(|(_, followed)| **followed == watch);
                 let emptied = path.map(|(path, _)| CgroupChange::Emptied(path.clone()));
                 changes.list.extend(emptied);
             }
-            Event::Came(watch, name) => {
+            WatchEvent::Came(watch, name) => {
                 if let Some(path) = path_of(&watch) {
                     self.add_tree(child_of(&path, &name), changes);
                 }
             }
-            Event::Went(watch, name) => {
+            WatchEvent::Went(watch, name) => {
                 if let Some(path) = path_of(&watch) {
                     self.remove_tree(&child_of(&path, &name), changes);
                 }
             }
-            Event::Written(..) | Event::Other => (),
+            WatchEvent::Written(..) | WatchEvent::Other => (),
         }
     }
 
-    fn follow_write(&mut self, event: Event, changes: &mut Changes) {
+    fn follow_write(&mut self, event: WatchEvent, changes: &mut Changes) {
         match event {
-            Event::Lost => {
+            WatchEvent::Lost => {
                 self.lost += 1;
                 self.watches.keys().for_each(|path| changes.written(path));
             }
-            Event::Written(watch, name) => {
+            WatchEvent::Written(watch, name) => {
                 let Some(path) = self.writes.paths.get(&watch).cloned() else {
                     return;
                 };

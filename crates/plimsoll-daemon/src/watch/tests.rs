@@ -201,8 +201,7 @@ fn unwatched_cgroups_are_read_periodically() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     fs::create_dir_all(path("a/b/c")).unwrap();
-    let (mut watch, changes) =
-        CgroupWatch::start_with(folder.path(), events::Queue::new, 2).unwrap();
+    let (mut watch, changes) = CgroupWatch::start_with(folder.path(), EventQueue::new, 2).unwrap();
     assert_eq!(changes.len(), 4);
     assert_known(&watch, &["/", "/a", "/a/b", "/a/b/c"]);
     assert_eq!(watch.unwatched, 2);
@@ -240,7 +239,7 @@ fn without_an_inotify_instance_all_cgroups_are_read_periodically() {
     for lacking in [Interest::Folders, Interest::Writes] {
         let open = |interest| match interest == lacking {
             true => Err(Errno::EMFILE.into()),
-            false => events::Queue::new(interest),
+            false => EventQueue::new(interest),
         };
         let (mut watch, _) = CgroupWatch::start_with(folder.path(), open, usize::MAX).unwrap();
         assert_eq!(watch.unwatched, 2);

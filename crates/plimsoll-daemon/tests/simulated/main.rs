@@ -23,7 +23,7 @@ mod world;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
-use plimsoll_cgroupfs::simulated::{self, Kernel, Watch};
+use plimsoll_cgroupfs::simulated::{self, Kernel, PromiseWatch};
 use plimsoll_cgroupfs::{Version, os};
 
 use world::{Counts, World};
@@ -112,7 +112,7 @@ fn a_limit_that_is_lifted_for_one_write_is_noticed() {
     let quota = std::path::Path::new(simulated::MOUNT).join("a/cpu.cfs_quota_us");
     os::write(&quota, "20000").unwrap();
     simulated::with(|kernel| {
-        kernel.watches.push(Watch {
+        kernel.watches.push(PromiseWatch {
             pid: 7,
             rate_max_ppm: Some(200_000),
             is_idle: false,

@@ -1,7 +1,7 @@
 //! Checks of a cgroup's place in the tree: whether it can get the cpu controller without harm to
 //! those around it, and how much of a quota fits.
 
-use plimsoll_cgroupfs::{CgroupError, CpuGroup, CpuMax, Kind, Version, name};
+use plimsoll_cgroupfs::{CgroupError, CgroupKind, CpuGroup, CpuMax, Version, name};
 
 use super::wanted::{Limit, Wanted};
 use crate::error::{EngineError, Result};
@@ -65,10 +65,10 @@ pub(super) fn check_enabling(parent: &CpuGroup) -> Result<()> {
         return Ok(());
     }
     let first = match parent.kind()? {
-        Some(Kind::Domain) => parent.processes()?.first().copied(),
-        Some(Kind::Invalid) => return Err(harmed(parent, None)),
+        Some(CgroupKind::Domain) => parent.processes()?.first().copied(),
+        Some(CgroupKind::Invalid) => return Err(harmed(parent, None)),
         // The root may have processes; a threaded subtree is one already.
-        None | Some(Kind::ThreadRoot | Kind::Threaded) => None,
+        None | Some(CgroupKind::ThreadRoot | CgroupKind::Threaded) => None,
     };
     match first {
         Some(pid) => Err(harmed(parent, Some(pid))),
@@ -121,7 +121,7 @@ pub(super) fn enable_for_children(parent: &CpuGroup) -> Result<()> {
     if !parent.enable_children()? {
         return Ok(());
     }
-    if before != Some(Kind::Domain) || parent.kind()? != Some(Kind::ThreadRoot) {
+    if before != Some(CgroupKind::Domain) || parent.kind()? != Some(CgroupKind::ThreadRoot) {
         return Ok(());
     }
     match parent.processes()?.first() {
@@ -148,11 +148,11 @@ fn harmed(parent: &CpuGroup, pid: Option<i32>) -> EngineError {
 /// and makes it the root of a threaded subtree. `None`: the cgroup takes some.
 pub(super) fn unusable(group: &CpuGroup) -> Option<String> {
     let is = |group: &CpuGroup, kind| group.kind().is_ok_and(|found| found == Some(kind));
-    if group.hierarchy().version() == Version::V1 || !is(group, Kind::Invalid) {
+    if group.hierarchy().version() == Version::V1 || !is(group, CgroupKind::Invalid) {
         return None;
     }
     let mut above = std::iter::successors(group.parent(), CpuGroup::parent);
-    let root = above.find(|above| is(above, Kind::ThreadRoot));
+    let root = above.find(|above| is(above, CgroupKind::ThreadRoot));
     let first = |root: &CpuGroup| root.processes().ok()?.first().copied();
     let reason = root.and_then(|root| {
         let (shown, pid) = (name::shown(root.path()), first(&root)?);

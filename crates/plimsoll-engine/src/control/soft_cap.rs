@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_policy::order::GROUP_WEIGHT_MIN as WEIGHT_BACKGROUND;
-use plimsoll_policy::ratecap::{Bucket, Params};
+use plimsoll_policy::ratecap::{Bucket, RateCapParams};
 
 use super::CoreClock;
 use crate::error::{EngineError, Result};
@@ -59,7 +59,7 @@ impl SoftCapLoop {
         weight: u32,
         now: Instant,
     ) -> Result<Self> {
-        let params = Params {
+        let params = RateCapParams {
             half_life_ns: half_life.half_life_ns,
             soft_permille: Some(cap.permille),
         };

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use nix::time::{ClockId, clock_gettime};
 use plimsoll_cgroupfs::name::printable;
 use plimsoll_policy::NSEC_PER_SEC;
-use plimsoll_policy::ratecap::{Bucket, Params};
+use plimsoll_policy::ratecap::{Bucket, RateCapParams};
 use procfs::process::Process;
 
 use crate::knobs::HalfLife;
@@ -54,7 +54,13 @@ pub(crate) struct TaskMeter {
 }
 
 /// Returns the average of a task that has run at an even rate since it started.
-fn even(params: Params, ran_ns: u64, in_ns: u64, life_ns: u64, now_ns: u64) -> Option<Bucket> {
+fn even(
+    params: RateCapParams,
+    ran_ns: u64,
+    in_ns: u64,
+    life_ns: u64,
+    now_ns: u64,
+) -> Option<Bucket> {
     let window_ns = life_ns.min(HALF_LIVES_MAX * params.half_life_ns);
     let ran_ns = u128::from(ran_ns) * u128::from(window_ns) / u128::from(in_ns.max(1));
     let mut bucket = Bucket::new(params, now_ns.saturating_sub(window_ns)).ok()?;
@@ -64,7 +70,12 @@ fn even(params: Params, ran_ns: u64, in_ns: u64, life_ns: u64, now_ns: u64) -> O
 
 impl Known {
     /// Returns the state after a reading; `None`: the task has no average.
-    fn after(before: Option<Self>, reading: &Reading, params: Params, now_ns: u64) -> Option<Self> {
+    fn after(
+        before: Option<Self>,
+        reading: &Reading,
+        params: RateCapParams,
+        now_ns: u64,
+    ) -> Option<Self> {
         let is_same = |known: &Self| {
             known.started_ns == reading.started_ns && known.bucket.params() == params
         };
@@ -105,9 +116,9 @@ impl TaskMeter {
         now_ns: u64,
         read: impl Fn(i32) -> Option<Reading>,
     ) -> TaskRates {
-        let params = Params {
+        let params = RateCapParams {
             half_life_ns: half_life.half_life_ns,
-            ..Params::default()
+            ..RateCapParams::default()
         };
         let mut before = self.groups.remove(group).unwrap_or_default().tasks;
         let mut after = Group {

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use plimsoll_cgroupfs::name::text_of;
-use plimsoll_cgroupfs::os::{self, Access, File, Found};
+use plimsoll_cgroupfs::os::{self, Access, File, FileInfo};
 use plimsoll_cgroupfs::read_text;
 
 use crate::error::{EngineError, Result};
@@ -52,7 +52,7 @@ fn invalid(path: &Path, problem: &str) -> EngineError {
 
 /// Returns whether `path` refers to the open file.
 pub(crate) fn is_at(file: &File, path: &Path) -> bool {
-    let id = |found: Found| (found.device, found.inode);
+    let id = |found: FileInfo| (found.device, found.inode);
     matches!(
         (file.look().map(id), os::look(path).map(id)),
         (Ok(open), Ok(found)) if open == found

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use plimsoll_policy::bandwidth as core;
+use plimsoll_policy::bandwidth::{self as core, BandwidthParams};
 
 use super::error::KnobError;
 use super::serde_as_text;
@@ -240,7 +240,7 @@ impl Bandwidth {
     /// # Errors
     /// Names a value that is out of range.
     pub fn check(&self) -> Result<(), KnobError> {
-        let params = core::Params {
+        let params = BandwidthParams {
             period_ns: self.quota.period_ns,
             quota_ns: self.quota.quota_ns,
             burst_ns: self.burst_ns,

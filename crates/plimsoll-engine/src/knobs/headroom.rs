@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use plimsoll_policy::headroom as core;
+use plimsoll_policy::headroom::{self as core, CoreDemand, CoreHeadroom, CoreTolerance};
 
 use super::Knobs;
 use super::error::KnobError;
@@ -33,7 +33,7 @@ impl Headroom {
     }
 }
 
-impl From<Headroom> for core::Headroom {
+impl From<Headroom> for CoreHeadroom {
     fn from(headroom: Headroom) -> Self {
         match headroom {
             Headroom::Share(ppm) => Self::Share(ppm),
@@ -42,11 +42,11 @@ impl From<Headroom> for core::Headroom {
     }
 }
 
-impl From<core::Headroom> for Headroom {
-    fn from(headroom: core::Headroom) -> Self {
+impl From<CoreHeadroom> for Headroom {
+    fn from(headroom: CoreHeadroom) -> Self {
         match headroom {
-            core::Headroom::Share(ppm) => Self::Share(ppm),
-            core::Headroom::Cpus(cpus) => Self::Cpus(cpus),
+            CoreHeadroom::Share(ppm) => Self::Share(ppm),
+            CoreHeadroom::Cpus(cpus) => Self::Cpus(cpus),
         }
     }
 }
@@ -144,12 +144,12 @@ serde_as_text!(Headroom, Tolerance);
 /// Demand of several groups together: the largest headroom and the smallest tolerance, by the
 /// policy core.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Demand(core::Demand);
+pub struct Demand(CoreDemand);
 
 impl Demand {
     /// Counts one group. A headroom without a tolerance adds the default one.
     pub fn add(&mut self, headroom: Option<Headroom>, tolerance: Option<Tolerance>) {
-        let tolerance = tolerance.map(|tolerance| core::Tolerance {
+        let tolerance = tolerance.map(|tolerance| CoreTolerance {
             runtime_ns: tolerance.runtime_ns,
             period_ns: tolerance.period_ns,
         });
@@ -179,7 +179,7 @@ impl Demand {
 
     /// Returns the tolerance in force; the default where no group has brought one.
     pub fn tolerance(&self) -> Tolerance {
-        let core::Tolerance {
+        let CoreTolerance {
             runtime_ns,
             period_ns,
         } = self.0.tolerance();

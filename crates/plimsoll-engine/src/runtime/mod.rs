@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use plimsoll_cgroupfs::os::{self, Access, File, Found};
+use plimsoll_cgroupfs::os::{self, Access, File, FileInfo};
 use serde::Serialize;
 
 use crate::error::{EngineError, Result};
@@ -125,7 +125,7 @@ impl RuntimeFolder {
         written.and(removed).map_err(|e| self.failed(e))
     }
 
-    fn look(&self) -> Result<Found> {
+    fn look(&self) -> Result<FileInfo> {
         os::look_at_link(&self.path).map_err(|e| self.failed(e))
     }
 }

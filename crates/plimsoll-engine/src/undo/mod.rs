@@ -16,7 +16,9 @@ pub(crate) use nice::{Levels, commonest_level, restore_levels};
 pub(crate) use shared::remove_parents;
 pub(crate) use values::{chosen, is_refused, put_back_settings, try_restore_files};
 
-use plimsoll_cgroupfs::{CgroupError, Kind, folders_in, move_process, read_ids, read_text, tree};
+use plimsoll_cgroupfs::{
+    CgroupError, CgroupKind, folders_in, move_process, read_ids, read_text, tree,
+};
 use plimsoll_cgroupfs::{name, os};
 use serde::{Deserialize, Serialize};
 
@@ -265,7 +267,7 @@ pub(crate) fn would_harm(folder: &Path) -> bool {
         let given = read_text(&folder.join("cgroup.subtree_control"));
         given.is_ok_and(|given| !given.is_empty())
     };
-    let is_domain = matches!(Kind::at(folder), Ok(Some(Kind::Domain)));
+    let is_domain = matches!(CgroupKind::at(folder), Ok(Some(CgroupKind::Domain)));
     is_domain && gives_any() && folders_in(folder).is_ok_and(|below| !below.is_empty())
 }
 

@@ -38,7 +38,7 @@ proptest! {
         (start_ns, ran_ns) in (0..=50u64, prop_oneof![0..=50u64, 0..=1000 * MS]),
         now_ns in prop_oneof![0..=200u64, 0..=3000 * MS],
     ) {
-        let bucket = Bucket::new(Params::default(), 0).unwrap();
+        let bucket = Bucket::new(RateCapParams::default(), 0).unwrap();
         let params = bucket.params.to_raw();
         let params = ffi::plim_ratecap_params { hard_permille, depth_ns, ..params };
         let mut bucket = HardCap { params, raw: bucket.raw };
@@ -90,10 +90,10 @@ proptest! {
 
 #[test]
 fn soft_caps_apply_and_bad_parameters_are_named() {
-    type Spoil = fn(&mut Params);
-    let good = Params {
+    type Spoil = fn(&mut RateCapParams);
+    let good = RateCapParams {
         soft_permille: Some(500),
-        ..Params::default()
+        ..RateCapParams::default()
     };
     let mut bucket = Bucket::new(good, 0).unwrap();
     bucket.rate_update(4_000 * MS, 5_000 * MS);

@@ -1,7 +1,9 @@
 //! Account of the CPU time that one group has saved, kept by the policy core.
 
 use plimsoll_policy::RUNTIME_MAX_NS;
-use plimsoll_policy::bandwidth::{Cpu, PERIOD_MIN_NS, ParamError, Params, Pool, SLICE_MIN_NS};
+use plimsoll_policy::bandwidth::{
+    BandwidthCpu, BandwidthParamError, BandwidthParams, PERIOD_MIN_NS, Pool, SLICE_MIN_NS,
+};
 
 /// Length of a period on the pool's clock. The core's rule does not depend on
 /// it; the shortest leaves the clock the most room.
@@ -24,7 +26,7 @@ const PERIOD_NS: u64 = PERIOD_MIN_NS;
 #[derive(Debug, Clone)]
 pub(super) struct Account {
     pool: Pool,
-    cpu: Cpu,
+    cpu: BandwidthCpu,
     /// Clock of the pool. It does not advance over periods that change nothing.
     now_ns: u64,
     quota_ns: u64,
@@ -45,9 +47,9 @@ pub(super) struct Savings {
 impl Account {
     /// Creates the account of a group without savings. A burst of `None` is the
     /// maximum of the core.
-    pub(super) fn new(quota_ns: u64, burst_ns: Option<u64>) -> Result<Self, ParamError> {
+    pub(super) fn new(quota_ns: u64, burst_ns: Option<u64>) -> Result<Self, BandwidthParamError> {
         let burst_ns = burst_ns.unwrap_or(RUNTIME_MAX_NS - quota_ns);
-        let params = Params {
+        let params = BandwidthParams {
             period_ns: PERIOD_NS,
             quota_ns: Some(quota_ns),
             burst_ns,
@@ -55,7 +57,7 @@ impl Account {
         };
         Ok(Self {
             pool: Pool::new(params, 0)?,
-            cpu: Cpu::default(),
+            cpu: BandwidthCpu::default(),
             now_ns: 0,
             quota_ns,
             burst_ns,

@@ -3,7 +3,7 @@
 use std::array::from_fn;
 
 use plimsoll_policy::RUNTIME_MAX_NS;
-use plimsoll_policy::bandwidth::ParamError;
+use plimsoll_policy::bandwidth::BandwidthParamError;
 
 use super::account::{Account, Savings, lesser};
 
@@ -94,7 +94,7 @@ impl Machine {
     /// # Errors
     /// If the core refuses a group's quota and burst; never if all values are
     /// within the ranges that the fields document.
-    pub fn new(groups: &[Group], bursts: &[Burst]) -> Result<Self, ParamError> {
+    pub fn new(groups: &[Group], bursts: &[Burst]) -> Result<Self, BandwidthParamError> {
         let mut quota_ns = quotas_ns(groups);
         let account = |(quota_ns, burst): (&f64, &Burst)| {
             let burst_ns = match burst {

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use plimsoll_cgroupfs::Version;
-use plimsoll_cgroupfs::simulated::{self, Watch};
+use plimsoll_cgroupfs::simulated::{self, PromiseWatch};
 use plimsoll_daemon::service::Service;
 
 pub use counts::Counts;
@@ -206,7 +206,7 @@ impl World {
                         None => self.members.get(&pid) == Some(name),
                     };
                     if is_member {
-                        watches.push(Watch {
+                        watches.push(PromiseWatch {
                             pid,
                             rate_max_ppm: promise.rate_max_ppm,
                             is_idle: promise.is_idle,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_cgroupfs::os::{Access, File};
 use plimsoll_cgroupfs::{CpuGroup, CpuMax, UsageCounter};
-use plimsoll_policy::sharing;
+use plimsoll_policy::sharing::{self, Sharer};
 
 use super::RETURN_INTERVALS;
 use super::activity::Activity;
@@ -135,8 +135,8 @@ impl ControlledGroup {
     }
 
     /// Returns the group as the core shares a grant.
-    pub fn claim(&self) -> sharing::Group {
-        sharing::Group {
+    pub fn claim(&self) -> Sharer {
+        Sharer {
             want_ns: self.want_ns(),
             modest_ns: self.modest_want_ns(),
             weight: self.description.weight,
@@ -147,7 +147,7 @@ impl ControlledGroup {
     }
 
     /// Takes over what the core has noted of the group.
-    pub fn take(&mut self, claim: &sharing::Group) {
+    pub fn take(&mut self, claim: &Sharer) {
         self.debt_ns = claim.debt_ns;
         self.waited_ns = claim.waited_ns;
     }

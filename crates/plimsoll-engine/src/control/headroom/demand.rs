@@ -1,13 +1,13 @@
 //! Parameters of the controller.
 
-use plimsoll_policy::headroom::{self as core, Params};
+use plimsoll_policy::headroom::{self as core, HeadroomParams};
 
 use super::{INTERVAL, RETURN_INTERVALS};
 use crate::knobs::Demand;
 
-pub(super) fn params_of(demand: &Demand, nr_cpus: u32) -> Params {
+pub(super) fn params_of(demand: &Demand, nr_cpus: u32) -> HeadroomParams {
     let tolerance = demand.tolerance();
-    Params {
+    HeadroomParams {
         window_ns: core::WINDOW_DEFAULT_NS,
         grain_ns: (INTERVAL * RETURN_INTERVALS).as_nanos() as u64,
         tolerance_runtime_ns: tolerance.runtime_ns,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::sys::resource::{Resource, getrlimit};
 use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_policy::headroom::Controller;
-use plimsoll_policy::sharing;
+use plimsoll_policy::sharing::{self, Sharer};
 
 use super::INTERVAL;
 use super::activity::nr_looks;
@@ -350,11 +350,11 @@ impl Running {
     /// Returns the part of the quota of each active group that it keeps until the next return:
     /// the rest, or less where all rests together are more than the core allows.
     fn rest_shares(&self) -> Vec<u64> {
-        let claim = |group: &ControlledGroup| sharing::Group {
+        let claim = |group: &ControlledGroup| Sharer {
             want_ns: group.rest_ns(),
             ..group.claim()
         };
-        let mut claims: Vec<sharing::Group> = self.groups.active.iter().map(claim).collect();
+        let mut claims: Vec<Sharer> = self.groups.active.iter().map(claim).collect();
         let rest_ns = self.controller.rest_ns(self.account.returned_ns);
         sharing::split(&mut claims, rest_ns);
         claims.iter().map(|claim| claim.share_ns).collect()
@@ -363,7 +363,7 @@ impl Running {
     /// Returns the share of the grant of each active group until the next return.
     fn shares(&mut self, grant_ns: u64) -> Vec<u64> {
         let active = &mut self.groups.active;
-        let mut claims: Vec<sharing::Group> = active.iter().map(ControlledGroup::claim).collect();
+        let mut claims: Vec<Sharer> = active.iter().map(ControlledGroup::claim).collect();
         sharing::share(&mut claims, grant_ns);
         for (group, claim) in active.iter_mut().zip(&claims) {
             group.take(claim);
