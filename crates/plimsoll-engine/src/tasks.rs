@@ -63,7 +63,7 @@ pub fn command(tid: i32) -> Option<String> {
 
 /// Kinds of tasks that a number can stand for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Kind {
+pub enum TaskKind {
     /// Process that runs or sleeps.
     Process,
     /// Thread of the kernel, with its name. Such threads work for everybody.
@@ -78,16 +78,16 @@ pub enum Kind {
 const PF_KTHREAD: u32 = 0x0020_0000;
 
 /// Determines the kind of task of a number. `None`: there is no such task.
-pub fn kind(pid: i32) -> Option<Kind> {
-    or_simulated!(kernel => kernel.tasks().get(pid).map(|_| Kind::Process));
+pub fn kind(pid: i32) -> Option<TaskKind> {
+    or_simulated!(kernel => kernel.tasks().get(pid).map(|_| TaskKind::Process));
     let process = Process::new(pid).ok()?;
     let (stat, tgid) = (process.stat().ok()?, process.status().ok()?.tgid);
     Some(match stat.state {
-        _ if stat.flags & PF_KTHREAD != 0 => Kind::KernelThread(printable(&stat.comm)),
-        _ if tgid != pid => Kind::Thread(tgid),
+        _ if stat.flags & PF_KTHREAD != 0 => TaskKind::KernelThread(printable(&stat.comm)),
+        _ if tgid != pid => TaskKind::Thread(tgid),
         // The main thread may end before the others.
-        'Z' | 'X' | 'x' if stat.num_threads <= 1 => Kind::Zombie,
-        _ => Kind::Process,
+        'Z' | 'X' | 'x' if stat.num_threads <= 1 => TaskKind::Zombie,
+        _ => TaskKind::Process,
     })
 }
 

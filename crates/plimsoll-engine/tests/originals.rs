@@ -14,7 +14,7 @@ use plimsoll_cgroupfs::simulated::{self, PromiseWatch, Write};
 use plimsoll_cgroupfs::{CpuGroup, Hierarchy, Version};
 use plimsoll_engine::cgroup::{CgroupEnforcer, check_place};
 use plimsoll_engine::group_policy::GroupPolicy;
-use plimsoll_engine::knobs::{Demand, Headroom};
+use plimsoll_engine::knobs::{Headroom, HeadroomDemand};
 use plimsoll_engine::machine_policy::MachinePolicy;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::tasks::TaskId;
@@ -952,7 +952,7 @@ fn no_fault_within_a_change_of_an_own_group_lifts_a_limit_or_leaves_a_level() {
 /// their process, which must not be the one that the headroom controller writes.
 #[test]
 fn processes_of_a_group_with_headroom_find_its_quota_or_none() {
-    let mut demand = Demand::default();
+    let mut demand = HeadroomDemand::default();
     demand.add(Some(Headroom::Share(300_000)), None);
     let demanding = MachinePolicy {
         demand,

@@ -100,16 +100,16 @@ pub(crate) fn set(objects: &Objects, policy: &MachinePolicy) -> Result<(), Error
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plimsoll_engine::knobs::{Demand, Knobs};
+    use plimsoll_engine::knobs::{HeadroomDemand, Knobs};
 
-    fn demand(groups: &[&str]) -> Demand {
+    fn demand(groups: &[&str]) -> HeadroomDemand {
         let knobs = groups
             .iter()
             .map(|json| serde_json::from_str(json).unwrap());
         knobs.collect::<Vec<Knobs>>().iter().collect()
     }
 
-    fn change_of(demand: Demand, nr_cpus: u32) -> plimsoll_machine_change {
+    fn change_of(demand: HeadroomDemand, nr_cpus: u32) -> plimsoll_machine_change {
         let policy = MachinePolicy {
             demand,
             ..MachinePolicy::default()

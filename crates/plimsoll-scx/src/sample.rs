@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_cgroupfs::CpuStat;
 use plimsoll_engine::host::nr_cpus_online;
-use plimsoll_engine::knobs::{Demand, Knobs};
+use plimsoll_engine::knobs::{HeadroomDemand, Knobs};
 use plimsoll_engine::sample::{
     BatchCounts, BatchCpu, BatchSample, HeadroomSample, Sample, SoftCapSample, TASK_RATES_MAX,
     TaskRate, TaskRates,
@@ -175,7 +175,7 @@ impl MachineUse {
     pub fn sample(
         &self,
         machine: &plimsoll_machine,
-        demand: &Demand,
+        demand: &HeadroomDemand,
         names: Vec<String>,
         nr_groups: u64,
     ) -> HeadroomSample {

@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use plimsoll_cgroupfs::name::text_of;
 use plimsoll_engine::knobs::Bandwidth;
 use plimsoll_engine::knobs::{
-    Burst, Cap, Class, CpuLimit, CpuMax, HalfLife, Headroom, KnobError, Knobs, Nice, Quota,
+    BandwidthLine, Burst, Cap, Class, CpuLimit, HalfLife, Headroom, KnobError, Knobs, Nice, Quota,
     SoftCap, Tolerance, Weight,
 };
 
@@ -193,7 +193,7 @@ pub struct KnobArgs {
         conflicts_with_all = ["quota", "burst"],
         allow_hyphen_values = true
     )]
-    pub cpu_max: Option<CpuMax>,
+    pub cpu_max: Option<BandwidthLine>,
     /// Hard limit as a share of one CPU, such as 25% or 150%
     #[arg(long, value_name = "PERCENT", allow_hyphen_values = true)]
     pub cap: Option<Cap>,

@@ -7,7 +7,7 @@ use globset::{Glob, GlobSet};
 use plimsoll_engine::cgroup::check_one_cgroup;
 use plimsoll_engine::group_policy::check_name;
 use plimsoll_engine::host::nr_cpus_present;
-use plimsoll_engine::knobs::{CpuMax, Knobs, from_word};
+use plimsoll_engine::knobs::{BandwidthLine, Knobs, from_word};
 use plimsoll_engine::text_file::{FileError, Source};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
@@ -89,10 +89,10 @@ impl Match {
 struct Written {
     name: Option<String>,
     #[serde(default, deserialize_with = "cpu_max")]
-    cpu_max: Option<CpuMax>,
+    cpu_max: Option<BandwidthLine>,
 }
 
-fn cpu_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<CpuMax>, D::Error> {
+fn cpu_max<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<BandwidthLine>, D::Error> {
     from_word(deserializer).map(Some)
 }
 
@@ -272,7 +272,7 @@ impl Group<'_> {
     }
 
     /// Returns the knobs with quota and burst of the kernel's own line, if that is given.
-    fn with_cpu_max(&self, knobs: Knobs, line: Option<CpuMax>) -> Result<Knobs, FileError> {
+    fn with_cpu_max(&self, knobs: Knobs, line: Option<BandwidthLine>) -> Result<Knobs, FileError> {
         let Some(line) = line else {
             return Ok(knobs);
         };

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use plimsoll_engine::tasks::{self, Kind};
+use plimsoll_engine::tasks::{self, TaskKind};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
@@ -44,7 +44,7 @@ pub fn of_process(pid: i32) -> Result<OwnedFd, HandleError> {
     };
     // The kernel's error for a thread differs between versions.
     Err(match tasks::kind(pid) {
-        Some(Kind::Thread(process)) => HandleError::Thread { tid: pid, process },
+        Some(TaskKind::Thread(process)) => HandleError::Thread { tid: pid, process },
         _ => HandleError::CannotOpen { pid, source },
     })
 }

@@ -2,7 +2,7 @@
 
 use plimsoll_engine::enforcer::EnforcerKind;
 use plimsoll_engine::group_policy::GroupPolicy;
-use plimsoll_engine::knobs::{BandwidthSlice, Burst, Class, Demand, Knobs};
+use plimsoll_engine::knobs::{BandwidthSlice, Burst, Class, HeadroomDemand, Knobs};
 use plimsoll_engine::machine_policy::MachinePolicy;
 
 use crate::state::Origin;
@@ -69,19 +69,23 @@ impl Desired {
 }
 
 /// Merges the headroom demands of all groups, of any class.
-pub(super) fn demand<'a>(desired_states: impl Iterator<Item = &'a Desired>) -> Demand {
+pub(super) fn demand<'a>(desired_states: impl Iterator<Item = &'a Desired>) -> HeadroomDemand {
     desired_states.map(Desired::knobs).collect()
 }
 
 /// The machine's policy. Without batch work it demands no headroom: there is nothing to limit.
 pub(super) fn machine<'a>(
     mut desired_states: impl Iterator<Item = &'a Desired>,
-    demand: Demand,
+    demand: HeadroomDemand,
     bandwidth_slice: Option<BandwidthSlice>,
 ) -> MachinePolicy {
     let has_batch = desired_states.any(Desired::is_batch);
     MachinePolicy {
-        demand: if has_batch { demand } else { Demand::default() },
+        demand: if has_batch {
+            demand
+        } else {
+            HeadroomDemand::default()
+        },
         bandwidth_slice,
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use plimsoll_cgroupfs::{CpuGroup, Hierarchy, read_ids, tree};
 use plimsoll_engine::own_groups;
-use plimsoll_engine::tasks::{self, Kind, TaskId};
+use plimsoll_engine::tasks::{self, TaskId, TaskKind};
 
 /// Processes by group.
 pub(super) type Members = BTreeMap<String, Vec<TaskId>>;
@@ -49,7 +49,7 @@ pub(super) fn cgroup_of(hierarchy: &Hierarchy, pid: i32) -> Option<PathBuf> {
     let kind = tasks::kind(pid);
     let cgroup = hierarchy.cgroup_of(pid).ok()?;
     // Kind and cgroup are of one process only if no other has its pid by now.
-    let is_of_one = kind == Some(Kind::Process) && process.exists();
+    let is_of_one = kind == Some(TaskKind::Process) && process.exists();
     is_of_one.then(|| Path::new("/").join(cgroup))
 }
 

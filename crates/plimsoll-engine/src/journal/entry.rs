@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use plimsoll_cgroupfs::name::{path_text, path_texts};
 use serde::{Deserialize, Serialize};
 
-use super::record::{FileRestore, Held, OwnRestore};
+use super::record::{FileRestore, ForeignRestore, OwnRestore};
 use crate::tasks::TaskId;
 
 /// Version of the lines. A journal of another version is refused, not guessed at.
@@ -37,7 +37,7 @@ pub enum Entry {
     Held {
         #[serde(with = "path_text")]
         folder: PathBuf,
-        held: Held,
+        held: ForeignRestore,
     },
     /// Group of our own; `None`: it has ended, and with it its moves and nice levels. A new layout
     /// begins with the levels of those before.

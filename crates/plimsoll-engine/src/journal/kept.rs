@@ -114,12 +114,12 @@ impl KeptJournal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::journal::{Header, Held};
+    use crate::journal::{ForeignRestore, Header};
 
     fn hold(number: usize) -> Entry {
         Entry::Held {
             folder: format!("/h/{number}").into(),
-            held: Held::default(),
+            held: ForeignRestore::default(),
         }
     }
 

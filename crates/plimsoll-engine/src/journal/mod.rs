@@ -23,7 +23,7 @@ use crate::runtime::{set_aside, temporary};
 
 pub use entry::{Entry, Header, VERSION};
 pub(crate) use kept::KeptJournal;
-pub(crate) use record::{FileRestore, Held, LayoutRestore, OwnRestore};
+pub(crate) use record::{FileRestore, ForeignRestore, LayoutRestore, OwnRestore};
 pub(crate) use restores::{GroupRestore, Restores, TaskRestore};
 pub use text::Parsed;
 

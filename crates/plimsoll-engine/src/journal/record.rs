@@ -64,7 +64,7 @@ impl FileRestore {
 
 /// Files of a foreign cgroup that is in a group, or was in one of an earlier owner.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
+pub struct ForeignRestore {
     /// Inode of the cgroup's folder: its files are put back there, not in a cgroup recreated at the
     /// same path.
     pub inode: Option<u64>,
@@ -77,7 +77,7 @@ pub struct Held {
     pub refused: bool,
 }
 
-impl Held {
+impl ForeignRestore {
     pub fn get(&self, path: &Path) -> Option<&FileRestore> {
         self.files.iter().find(|file| file.path == path)
     }

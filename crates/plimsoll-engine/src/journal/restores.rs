@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::entry::Entry;
-use super::record::{FileRestore, Held, OwnRestore};
+use super::record::{FileRestore, ForeignRestore, OwnRestore};
 use crate::tasks::TaskId;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl GroupRestore {
 #[derive(Debug, Default)]
 pub(crate) struct Restores {
     /// Foreign cgroups, by folder.
-    pub held: BTreeMap<PathBuf, Held>,
+    pub held: BTreeMap<PathBuf, ForeignRestore>,
     /// Folders of the refused ones.
     pub refused: BTreeSet<PathBuf>,
     /// Groups of our own, by name.
@@ -91,8 +91,8 @@ impl Restores {
     }
 
     /// Returns the files of a cgroup, by its folder; none if it is not held.
-    pub fn held(&self, folder: &Path) -> &Held {
-        static NONE: Held = Held {
+    pub fn held(&self, folder: &Path) -> &ForeignRestore {
+        static NONE: ForeignRestore = ForeignRestore {
             inode: None,
             files: Vec::new(),
             earlier: Vec::new(),
@@ -102,7 +102,7 @@ impl Restores {
     }
 
     /// Returns the entry for a new record of a cgroup; `None`: it is the present one.
-    pub fn hold(&self, folder: &Path, held: Held) -> Option<Entry> {
+    pub fn hold(&self, folder: &Path, held: ForeignRestore) -> Option<Entry> {
         let is_new = self.held.get(folder) != Some(&held);
         is_new.then(|| Entry::Held {
             folder: folder.to_owned(),

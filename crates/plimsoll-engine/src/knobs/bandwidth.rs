@@ -111,14 +111,14 @@ impl fmt::Display for Burst {
 /// Quota, period and burst on one line, in microseconds as in the kernel's `cpu.max`. Missing
 /// values keep those in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CpuMax {
+pub struct BandwidthLine {
     /// Quota; `Some(None)` is `max`.
     pub quota_ns: Option<Option<u64>>,
     pub period_ns: Option<u64>,
     pub burst_ns: Option<u64>,
 }
 
-impl CpuMax {
+impl BandwidthLine {
     /// Completes missing values from those in force.
     ///
     /// # Errors
@@ -144,7 +144,7 @@ impl CpuMax {
     }
 }
 
-impl FromStr for CpuMax {
+impl FromStr for BandwidthLine {
     type Err = KnobError;
 
     fn from_str(text: &str) -> Result<Self, KnobError> {
@@ -293,7 +293,7 @@ mod tests {
         );
         assert_eq!("6cpus".parse::<Quota>().unwrap(), quota);
         assert_eq!(quota.rate_ppm(), Some(6_000_000));
-        let line: CpuMax = "600000 100000 400000".parse().unwrap();
+        let line: BandwidthLine = "600000 100000 400000".parse().unwrap();
         let burst = Some("400ms".parse().unwrap());
         assert_eq!(line.complete(None).unwrap(), (quota, burst));
     }
@@ -302,7 +302,7 @@ mod tests {
     fn a_partial_line_keeps_the_rest() {
         let burst: Option<Burst> = Some("10ms".parse().unwrap());
         let old = Bandwidth::of("50ms/200ms".parse().unwrap(), burst);
-        let line: CpuMax = "max".parse().unwrap();
+        let line: BandwidthLine = "max".parse().unwrap();
         let unlimited = "max/200ms".parse().unwrap();
         assert_eq!(line.complete(Some(old)).unwrap(), (unlimited, burst));
     }
@@ -336,7 +336,7 @@ mod tests {
             "17000000000 1000000 900000000",
         ] {
             assert_eq!(
-                text.parse::<CpuMax>().unwrap_err().knob,
+                text.parse::<BandwidthLine>().unwrap_err().knob,
                 "cpu-max",
                 "{text}"
             );

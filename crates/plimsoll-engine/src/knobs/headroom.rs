@@ -144,9 +144,9 @@ serde_as_text!(Headroom, Tolerance);
 /// Demand of several groups together: the largest headroom and the smallest tolerance, by the
 /// policy core.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Demand(CoreDemand);
+pub struct HeadroomDemand(CoreDemand);
 
-impl Demand {
+impl HeadroomDemand {
     /// Counts one group. A headroom without a tolerance adds the default one.
     pub fn add(&mut self, headroom: Option<Headroom>, tolerance: Option<Tolerance>) {
         let tolerance = tolerance.map(|tolerance| CoreTolerance {
@@ -204,7 +204,7 @@ impl Demand {
     }
 }
 
-impl<'a> FromIterator<&'a Knobs> for Demand {
+impl<'a> FromIterator<&'a Knobs> for HeadroomDemand {
     fn from_iter<T: IntoIterator<Item = &'a Knobs>>(groups: T) -> Self {
         let mut demand = Self::default();
         for knobs in groups {
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn more_cpus_than_are_left_are_all_that_are_left() {
-        let mut demand = Demand::default();
+        let mut demand = HeadroomDemand::default();
         demand.add(Some(Headroom::Cpus(3)), None);
         assert_eq!(demand.in_force(4), Some(Headroom::Cpus(3)));
         assert_eq!(demand.in_force(2), Some(Headroom::Cpus(2)));
@@ -241,7 +241,7 @@ mod tests {
         let knobs = |json: &str| serde_json::from_str::<Knobs>(json).unwrap();
         let shown = |demanded: &[&str], json: &str| {
             let groups: Vec<Knobs> = demanded.iter().map(|json| knobs(json)).collect();
-            let demand: Demand = groups.iter().collect();
+            let demand: HeadroomDemand = groups.iter().collect();
             let mut shown = knobs(json);
             demand.show_on(&mut shown, 4);
             shown

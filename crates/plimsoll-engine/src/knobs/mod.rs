@@ -10,11 +10,11 @@ mod error;
 mod headroom;
 pub mod units;
 
-pub use bandwidth::{Bandwidth, BandwidthSlice, Burst, CpuMax, Quota};
+pub use bandwidth::{Bandwidth, BandwidthLine, BandwidthSlice, Burst, Quota};
 pub use cap::{Cap, HalfLife, SoftCap};
 pub use class::{Class, CpuLimit, Nice, Weight};
 pub use error::KnobError;
-pub use headroom::{Demand, Headroom, Tolerance};
+pub use headroom::{Headroom, HeadroomDemand, Tolerance};
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -23,7 +23,7 @@ use plimsoll_cgroupfs::{name, os};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{EngineError, Result};
-use crate::journal::{Entry, FileRestore, Header, Held, Journal, OwnRestore, Restores};
+use crate::journal::{Entry, FileRestore, ForeignRestore, Header, Journal, OwnRestore, Restores};
 use crate::own_groups::{LEFT, may_be_own};
 use crate::runtime::remove_written;
 use crate::tasks::{self, TaskId};
@@ -76,7 +76,7 @@ fn undo_all(restores: &Restores, report: &mut UndoReport) -> (Vec<Entry>, bool) 
         }
     }
     // v1 refuses a quota of a cgroup around them before.
-    let files = restores.held.values().flat_map(Held::restores);
+    let files = restores.held.values().flat_map(ForeignRestore::restores);
     let files: Vec<FileRestore> = files.collect();
     let (late, errors): (Vec<_>, Vec<_>) = try_restore_files(&files, report).into_iter().unzip();
     is_done &= late.is_empty();
@@ -121,11 +121,11 @@ pub(crate) fn noted_files<'a>(
     let noted = folders.map(|folder| match late.remove(&Some(&**folder)) {
         Some(earlier) => Entry::Held {
             folder: folder.clone(),
-            held: Held {
+            held: ForeignRestore {
                 inode: earlier.first().and_then(|file| file.inode),
                 earlier,
                 refused: true,
-                ..Held::default()
+                ..ForeignRestore::default()
             },
         },
         None => Entry::gone(folder),

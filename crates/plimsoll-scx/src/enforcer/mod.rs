@@ -18,7 +18,7 @@ use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::enforcer::{Enforcer, Tick};
 use plimsoll_engine::group_policy::GroupPolicy;
 use plimsoll_engine::journal::Journal;
-use plimsoll_engine::knobs::{Burst, Class, Demand, Knobs};
+use plimsoll_engine::knobs::{Burst, Class, HeadroomDemand, Knobs};
 use plimsoll_engine::machine_policy::MachinePolicy;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::sample::{HeadroomSample, MachineSample, Sample, SchedulerSample, TaskRates};
@@ -230,7 +230,7 @@ impl SchedExtEnforcer {
         }
     }
 
-    fn demand(&self) -> Demand {
+    fn demand(&self) -> HeadroomDemand {
         self.machine.unwrap_or_default().demand
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::common::{Host, Running, command_of, knob, membership, wait_until, with_own_mounts};
 use crate::rig::kill_all;
-use plimsoll_engine::tasks::{Kind, children, kind};
+use plimsoll_engine::tasks::{TaskKind, children, kind};
 
 /// Starts a script in namespaces of its own, with the words after `--` of unshare(1).
 fn start_apart(host: &Host, namespaces: &[&str], script: &str) -> Running {
@@ -116,7 +116,7 @@ fn what_others_depend_on_gets_no_limits() {
     let pids = fs::read_dir("/proc").unwrap().flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let thread = pids.into_iter().find_map(|pid| match kind(pid) {
-        Some(Kind::KernelThread(name)) => Some((pid, name)),
+        Some(TaskKind::KernelThread(name)) => Some((pid, name)),
         _ => None,
     });
     // A container sees none.
@@ -127,7 +127,7 @@ fn what_others_depend_on_gets_no_limits() {
     refused(thread, &format!("thread of process {}", std::process::id()));
     let mut zombie = std::process::Command::new("true").spawn().unwrap();
     let pid = zombie.id().cast_signed();
-    wait_until("it has ended", || kind(pid) == Some(Kind::Zombie));
+    wait_until("it has ended", || kind(pid) == Some(TaskKind::Zombie));
     refused(pid, "is a zombie");
     zombie.wait().unwrap();
     refused(pid, "no such process");

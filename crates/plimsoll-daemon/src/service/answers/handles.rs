@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use plimsoll_cgroupfs::{CpuGroup, Hierarchy, os, read_text};
 use plimsoll_engine::EngineError;
-use plimsoll_engine::tasks::{self, Kind, TaskId};
+use plimsoll_engine::tasks::{self, TaskId, TaskKind};
 
 use super::{Refused, one_line};
 use crate::service::members::is_this_process;
@@ -71,16 +71,16 @@ pub(super) fn check_limitable(name: &str, process: TaskId) -> Result<(), Refused
     }
     match tasks::kind(process.tid) {
         None => refused("no such process".into()),
-        Some(Kind::KernelThread(called)) => refused(format!(
+        Some(TaskKind::KernelThread(called)) => refused(format!(
             "is the kernel thread {called}; kernel threads work for everybody and get no limits"
         )),
-        Some(Kind::Thread(process)) => refused(format!(
+        Some(TaskKind::Thread(process)) => refused(format!(
             "is a thread of process {process}; processes are limited as a whole"
         )),
-        Some(Kind::Zombie) => {
+        Some(TaskKind::Zombie) => {
             refused("has ended, and is a zombie until its parent waits for it".into())
         }
-        Some(Kind::Process) => Ok(()),
+        Some(TaskKind::Process) => Ok(()),
     }
 }
 

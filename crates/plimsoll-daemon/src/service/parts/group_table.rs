@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use plimsoll_engine::knobs::{Class, Demand, Knobs};
+use plimsoll_engine::knobs::{Class, HeadroomDemand, Knobs};
 
 use super::super::desired::{self, Desired};
 
@@ -34,7 +34,7 @@ pub(in crate::service) struct Entry {
 pub(in crate::service) struct GroupTable {
     entries: BTreeMap<String, Entry>,
     /// Merged from all groups.
-    demand: Demand,
+    demand: HeadroomDemand,
     /// Groups whose applied state may differ from the desired one, with the time of the next
     /// attempt after a failure; `None`: at once.
     due: BTreeMap<String, Option<Instant>>,
@@ -134,7 +134,7 @@ impl GroupTable {
         true
     }
 
-    pub fn demand(&self) -> Demand {
+    pub fn demand(&self) -> HeadroomDemand {
         self.demand
     }
 

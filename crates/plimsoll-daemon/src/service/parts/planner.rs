@@ -7,7 +7,7 @@ use plimsoll_engine::Result;
 use plimsoll_engine::cgroup::{cannot_yield, check_one_cgroup, yields};
 use plimsoll_engine::enforcer::EnforcerKind;
 use plimsoll_engine::host::{Capabilities, nr_cpus_online};
-use plimsoll_engine::knobs::{Demand, Knobs};
+use plimsoll_engine::knobs::{HeadroomDemand, Knobs};
 use plimsoll_engine::plan::Plan;
 
 use super::super::desired::Desired;
@@ -68,7 +68,7 @@ impl Planner {
     ///
     /// # Errors
     /// Names the first knob that cannot be used or enforced.
-    pub fn plan(&self, desired: &Desired, demand: Demand) -> Result<Planned> {
+    pub fn plan(&self, desired: &Desired, demand: HeadroomDemand) -> Result<Planned> {
         desired.knobs().check()?;
         let in_force = self.in_force(desired, desired.knobs(), demand);
         let host = Capabilities {
@@ -108,7 +108,7 @@ impl Planner {
 
     /// Returns the knobs of a group with the headroom that the machine demands of it: a batch group
     /// yields to the headroom of all groups. The headroom of a normal group limits others.
-    pub fn in_force(&self, desired: &Desired, knobs: &Knobs, demand: Demand) -> Knobs {
+    pub fn in_force(&self, desired: &Desired, knobs: &Knobs, demand: HeadroomDemand) -> Knobs {
         let mut in_force = knobs.clone();
         let yields = desired.is_batch() && self.cannot_yield(desired).is_none();
         if yields {
@@ -184,6 +184,6 @@ mod tests {
             assert_eq!(alone.loss.is_some(), is_lost, "{json}");
         }
         let tolerant = desired(r#"{"class": "batch", "quota": "1cpus", "tolerance": "0"}"#);
-        assert!(planner.plan(&tolerant, Demand::default()).is_err());
+        assert!(planner.plan(&tolerant, HeadroomDemand::default()).is_err());
     }
 }

@@ -10,7 +10,7 @@ use plimsoll_cgroupfs::{CpuGroup, CpuMax, read_text};
 
 use super::wanted::Wanted;
 use crate::error::Result;
-use crate::journal::{Entry, FileRestore, Held, KeptJournal, Restores};
+use crate::journal::{Entry, FileRestore, ForeignRestore, KeptJournal, Restores};
 use crate::tasks::{self, TaskId};
 
 /// Writes that take a cgroup from its present values to the wanted ones.
@@ -18,7 +18,7 @@ use crate::tasks::{self, TaskId};
 pub(super) struct Change {
     pub group: CpuGroup,
     /// Record of the cgroup before the change.
-    known: Held,
+    known: ForeignRestore,
     /// Writes in an order in which the kernel takes them.
     steps: Vec<Step>,
     /// Files that hold wanted values after the change, with the data to put them back from then on.
@@ -78,7 +78,7 @@ impl Step {
 impl Change {
     /// Finds the writes after which a cgroup has the wanted values. `known`: the record of the files
     /// that Plimsoll has written so far.
-    pub fn plan(group: &CpuGroup, known: &Held, wanted: &Wanted) -> Result<Self> {
+    pub fn plan(group: &CpuGroup, known: &ForeignRestore, wanted: &Wanted) -> Result<Self> {
         let mut change = Self {
             group: group.clone(),
             known: known.clone(),
@@ -97,9 +97,9 @@ impl Change {
     /// controller may write. None of its values is put back.
     pub fn plan_own(group: &CpuGroup, wanted: &Wanted) -> Result<Self> {
         let (path, _) = group.quota_setting(&CpuMax::unlimited());
-        let known = Held {
+        let known = ForeignRestore {
             files: vec![FileRestore::new(&path, "", None)],
-            ..Held::default()
+            ..ForeignRestore::default()
         };
         Self::plan(group, &known, wanted)
     }
@@ -143,7 +143,7 @@ impl Change {
 
     /// Returns the entry for these files of the cgroup; `None`: the journal has it.
     fn entry(&self, restores: &Restores, files: Vec<FileRestore>) -> Option<Entry> {
-        let held = Held {
+        let held = ForeignRestore {
             inode: self.known.inode.or(self.group.inode()),
             files,
             earlier: self.known.earlier.clone(),

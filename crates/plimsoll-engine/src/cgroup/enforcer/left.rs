@@ -224,7 +224,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::journal::{FileRestore, Held};
+    use crate::journal::{FileRestore, ForeignRestore};
 
     #[test]
     fn a_setting_of_an_earlier_owner_is_put_back_and_its_groups_are_taken_over() {
@@ -237,7 +237,7 @@ mod tests {
             Entry::Setting(FileRestore::new(&setting, "5000", Some("2000"))),
             Entry::Held {
                 folder: "/g".into(),
-                held: Held::default(),
+                held: ForeignRestore::default(),
             },
         ];
         let mut left = Journal::create(runtime.path(), &Header::new(JOURNAL, "")).unwrap();

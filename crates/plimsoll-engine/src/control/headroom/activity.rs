@@ -23,12 +23,12 @@ const ROUND_MIN: Duration = Duration::from_millis(200);
 pub(super) const ROUND_MAX: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Activity {
+pub(super) struct GroupActivity {
     since: Instant,
     used_ns: u64,
 }
 
-impl Activity {
+impl GroupActivity {
     pub fn starting_at(now: Instant) -> Self {
         Self {
             since: now,
@@ -89,7 +89,7 @@ mod tests {
     /// became dormant.
     fn sleeps_after(used_ns: u64, is_hungry: bool) -> Option<u32> {
         let start = os::now();
-        let mut activity = Activity::starting_at(start);
+        let mut activity = GroupActivity::starting_at(start);
         (1..1_000).find(|tick| activity.goes_idle(used_ns, is_hungry, start + GRAIN * *tick))
     }
 
@@ -110,7 +110,7 @@ mod tests {
         // 2 ms a second: twice its quota.
         for looks_a_second in [1_u32, 5, 100] {
             let start = os::now();
-            let mut activity = Activity::starting_at(start);
+            let mut activity = GroupActivity::starting_at(start);
             let pause = Duration::from_secs(1) / looks_a_second;
             let used_ns = 2_000_000 / u64::from(looks_a_second);
             let woken = (1..=2 * looks_a_second)
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn a_group_that_hardly_runs_stays_dormant() {
         let start = os::now();
-        let mut activity = Activity::starting_at(start);
+        let mut activity = GroupActivity::starting_at(start);
         for second in 1..60 {
             let now = start + Duration::from_secs(second);
             assert!(!activity.wakes_up(200_000, now));

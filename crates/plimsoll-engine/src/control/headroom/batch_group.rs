@@ -8,7 +8,7 @@ use plimsoll_cgroupfs::{CpuGroup, CpuMax, UsageCounter};
 use plimsoll_policy::sharing::{self, Sharer};
 
 use super::RETURN_INTERVALS;
-use super::activity::Activity;
+use super::activity::GroupActivity;
 use crate::cgroup::bandwidth::{KERNEL_PERIOD_MAX_USEC, KERNEL_QUOTA_MIN_NS};
 use crate::error::{EngineError, Result};
 use crate::knobs::units::NSEC_PER_USEC;
@@ -37,7 +37,7 @@ pub(crate) struct BatchGroup {
 #[derive(Debug)]
 pub(super) struct ControlledGroup {
     pub description: BatchGroup,
-    pub activity: Activity,
+    pub activity: GroupActivity,
     /// Usage counter, kept open while the process has file descriptors to spare.
     usage: Option<UsageCounter>,
     usage_ns: u64,
@@ -65,7 +65,7 @@ impl ControlledGroup {
         let usage = description.group.usage_counter()?;
         description.group.check_exists()?;
         Ok(Self {
-            activity: Activity::starting_at(now),
+            activity: GroupActivity::starting_at(now),
             usage_ns: usage.read_ns()?,
             description,
             usage: None,
@@ -82,7 +82,7 @@ impl ControlledGroup {
 
     /// Changes the parameters of the same cgroup, whose quota may have been written meanwhile.
     pub fn redescribe(&mut self, description: BatchGroup, now: Instant) {
-        self.activity = Activity::starting_at(now);
+        self.activity = GroupActivity::starting_at(now);
         self.description = description;
         self.quota_ns = None;
         self.written = None;

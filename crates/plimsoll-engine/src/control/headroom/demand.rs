@@ -3,9 +3,9 @@
 use plimsoll_policy::headroom::{self as core, HeadroomParams};
 
 use super::{INTERVAL, RETURN_INTERVALS};
-use crate::knobs::Demand;
+use crate::knobs::HeadroomDemand;
 
-pub(super) fn params_of(demand: &Demand, nr_cpus: u32) -> HeadroomParams {
+pub(super) fn params_of(demand: &HeadroomDemand, nr_cpus: u32) -> HeadroomParams {
     let tolerance = demand.tolerance();
     HeadroomParams {
         window_ns: core::WINDOW_DEFAULT_NS,

@@ -54,10 +54,10 @@ use std::time::{Duration, Instant};
 use plimsoll_cgroupfs::Hierarchy;
 
 pub(crate) use batch_group::BatchGroup;
-use running::Running;
+use running::RunningController;
 
 use crate::error::Result;
-use crate::knobs::Demand;
+use crate::knobs::HeadroomDemand;
 use crate::sample::HeadroomSample;
 
 /// Interval of the loop while a group is active.
@@ -85,8 +85,8 @@ struct State {
     hierarchy: Arc<Hierarchy>,
     groups: BTreeMap<String, BatchGroup>,
     /// Merged demand of all groups of the machine.
-    demand: Demand,
-    running: Option<Box<Running>>,
+    demand: HeadroomDemand,
+    running: Option<Box<RunningController>>,
     /// Counts of the controllers that ran before.
     counted: HeadroomSample,
     /// Time of the next update; `None`: at once.
@@ -98,7 +98,7 @@ impl HeadroomControl {
         Self(Arc::new(Mutex::new(State {
             hierarchy: Arc::clone(hierarchy),
             groups: BTreeMap::new(),
-            demand: Demand::default(),
+            demand: HeadroomDemand::default(),
             running: None,
             counted: HeadroomSample::default(),
             due: None,
@@ -111,7 +111,7 @@ impl HeadroomControl {
     }
 
     /// Sets the headroom that the batch groups leave, and their tolerance.
-    pub(crate) fn set_demand(&self, demand: Demand) {
+    pub(crate) fn set_demand(&self, demand: HeadroomDemand) {
         let mut state = self.lock();
         state.demand = demand;
         if let Some(running) = &mut state.running {
@@ -201,7 +201,8 @@ impl State {
         let running = match &mut self.running {
             Some(running) => running,
             None => {
-                let mut running = Running::start(&self.hierarchy, self.demand, &self.counted, now)?;
+                let mut running =
+                    RunningController::start(&self.hierarchy, self.demand, &self.counted, now)?;
                 self.groups.values().for_each(|group| running.keep(group));
                 self.running.insert(Box::new(running))
             }

@@ -18,7 +18,7 @@ use crate::cgroup::bandwidth::KERNEL_QUOTA_MIN_NS;
 use crate::control::CoreClock;
 use crate::error::{EngineError, Result};
 use crate::host::nr_cpus_online;
-use crate::knobs::Demand;
+use crate::knobs::HeadroomDemand;
 use crate::sample::HeadroomSample;
 
 /// Interval of the averages in the sample.
@@ -59,10 +59,10 @@ impl LostGroup {
 }
 
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct RunningController {
     clock: CoreClock,
     /// Merged demand of all groups of the machine.
-    demand: Demand,
+    demand: HeadroomDemand,
     controller: Controller,
     busy: BusyMeter,
     groups: Groups,
@@ -109,12 +109,12 @@ struct Averages {
     shortfall_usec: u64,
 }
 
-impl Running {
+impl RunningController {
     /// Starts without groups. `counted`: counts of the controllers before this one, which are
     /// continued.
     pub fn start(
         hierarchy: &Arc<Hierarchy>,
-        demand: Demand,
+        demand: HeadroomDemand,
         counted: &HeadroomSample,
         now: Instant,
     ) -> Result<Self> {
@@ -158,7 +158,7 @@ impl Running {
         })
     }
 
-    pub fn set_demand(&mut self, demand: Demand) {
+    pub fn set_demand(&mut self, demand: HeadroomDemand) {
         self.demand = demand;
         self.is_changed = true;
     }

@@ -8,8 +8,8 @@ use tempfile::TempDir;
 
 use super::*;
 
-fn demand(headroom: &str) -> Demand {
-    let mut demand = Demand::default();
+fn demand(headroom: &str) -> HeadroomDemand {
+    let mut demand = HeadroomDemand::default();
     demand.add(Some(headroom.parse().unwrap()), None);
     demand
 }

@@ -17,7 +17,7 @@ use crate::cgroup::audit::external_changes;
 use crate::cgroup::change::{Change, folder_of};
 use crate::cgroup::wanted::Wanted;
 use crate::error::Result;
-use crate::journal::{FileRestore, Held};
+use crate::journal::{FileRestore, ForeignRestore};
 use crate::undo::{self, UndoReport};
 
 /// Returns the weight that a cgroup had at first.
@@ -62,7 +62,7 @@ pub(in crate::cgroup) fn put_back(
     let levels = undo::restore_levels(restores, &paths, report);
     report.note(levels);
     let held = folders.iter().map(|folder| restores.held(folder));
-    let files: Vec<FileRestore> = held.flat_map(Held::restores).collect();
+    let files: Vec<FileRestore> = held.flat_map(ForeignRestore::restores).collect();
     let refused = undo::try_restore_files(&files, report);
     let (late, errors): (Vec<_>, Vec<_>) = refused.into_iter().unzip();
     let noted = undo::noted_files(folders.iter(), late);
