@@ -3,7 +3,7 @@ use std::io;
 /// Reason why the guard is not attached.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum GuardError {
     /// The kernel lacks what the program needs, or this process lacks a capability: CAP_BPF and
     /// CAP_PERFMON, of Linux 5.15 or later with BTF.
     #[error("the kernel does not take its BPF program: {0}")]

@@ -25,7 +25,7 @@ use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, MapType, Object, Progra
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::{Pid, SysconfVar, gettid, sysconf};
 
-pub use error::Error;
+pub use error::GuardError;
 use moves::Moves;
 pub use moves::free_left_tasks;
 use program::{PREPARE, load, map, run};
@@ -62,30 +62,30 @@ impl Guard {
     ///
     /// # Errors
     /// When the kernel refuses the program, or gives this process no real-time threads.
-    pub fn attach(moves: &Path) -> Result<Self, Error> {
+    pub fn attach(moves: &Path) -> Result<Self, GuardError> {
         let object = Arc::new(load()?);
-        let set =
-            sched_getaffinity(Pid::from_raw(0)).map_err(|errno| Error::Thread(errno.into()))?;
+        let set = sched_getaffinity(Pid::from_raw(0))
+            .map_err(|errno| GuardError::Thread(errno.into()))?;
         let cpus = numbers_in(&set);
-        let is_counted_alike = prepare(&object, &cpus).map_err(Error::Prepare)?;
-        let rings = rings(&cpus).map_err(Error::Prepare)?;
+        let is_counted_alike = prepare(&object, &cpus).map_err(GuardError::Prepare)?;
+        let rings = rings(&cpus).map_err(GuardError::Prepare)?;
         // In a PID namespace of its own this process would move other tasks than the kernel names.
         let may_move = is_counted_alike && !are_cpus_isolated();
         let moves = may_move.then(|| Arc::new(Moves::new(moves, Arc::clone(&object))));
         let (threads, bound) = Threads::start(&rings, moves.clone())?;
-        let outer = map(&object, "rings").map_err(Error::Prepare)?;
+        let outer = map(&object, "rings").map_err(GuardError::Prepare)?;
         for cpu in bound {
             let descriptor = rings[&cpu].as_fd().as_raw_fd();
             outer
                 .update(&cpu.to_ne_bytes(), &descriptor.to_ne_bytes(), MapFlags::ANY)
-                .map_err(Error::Prepare)?;
+                .map_err(GuardError::Prepare)?;
         }
         let links = object
             .progs_mut()
             .filter(|program| program.prog_type() != ProgramType::Syscall)
             .map(|program| program.attach())
             .collect::<Result<_, _>>()
-            .map_err(Error::Attach)?;
+            .map_err(GuardError::Attach)?;
         Ok(Self {
             _links: links,
             _threads: threads,
@@ -104,7 +104,7 @@ impl Guard {
     }
 
     /// Checks that the guard could be attached, without attaching it.
-    pub fn check() -> Result<(), Error> {
+    pub fn check() -> Result<(), GuardError> {
         load()?;
         thread::check()
     }

@@ -2,7 +2,7 @@
 
 use libbpf_rs::{Map, MapCore as _, Object, ObjectBuilder, ProgramInput};
 
-use crate::Error;
+use crate::GuardError;
 
 /// The program `src/bpf/guard.bpf.c`.
 const PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/bpf.bpf.o"));
@@ -14,17 +14,17 @@ pub(crate) const BEGIN_MOVE: &str = "plimsoll_guard_begin_move";
 /// Finds a task that a move has left bound, by its present id.
 pub(crate) const END_MOVE: &str = "plimsoll_guard_end_move";
 
-pub(crate) fn load() -> Result<Object, Error> {
+pub(crate) fn load() -> Result<Object, GuardError> {
     let mut open = ObjectBuilder::default()
         .open_memory(PROGRAM)
-        .map_err(Error::Load)?;
-    let nr_cpus = libbpf_rs::num_possible_cpus().map_err(Error::Load)?;
+        .map_err(GuardError::Load)?;
+    let nr_cpus = libbpf_rs::num_possible_cpus().map_err(GuardError::Load)?;
     let nr_cpus = u32::try_from(nr_cpus).unwrap_or(u32::MAX);
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         match &*name {
             "watched" | "wait_timers" | "rings" => {
-                map.set_max_entries(nr_cpus).map_err(Error::Load)?;
+                map.set_max_entries(nr_cpus).map_err(GuardError::Load)?;
             }
             // This section has nothing but `nr_cpus`.
             name if name.ends_with(".rodata") => {
@@ -35,7 +35,7 @@ pub(crate) fn load() -> Result<Object, Error> {
             _ => (),
         }
     }
-    open.load().map_err(Error::Load)
+    open.load().map_err(GuardError::Load)
 }
 
 pub(crate) fn map<'o>(object: &'o Object, name: &str) -> libbpf_rs::Result<Map<'o>> {

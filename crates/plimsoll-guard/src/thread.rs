@@ -15,7 +15,7 @@ use nix::sched::{sched_getcpu, sched_setaffinity};
 use nix::sys::eventfd::EventFd;
 use nix::unistd::{Pid, gettid};
 
-use crate::Error;
+use crate::GuardError;
 use crate::moves::{Moves, Task, only};
 
 /// The lowest priority: above the fair class, and below every other real-time task.
@@ -42,8 +42,8 @@ impl Threads {
     pub fn start(
         rings: &BTreeMap<u32, Arc<MapHandle>>,
         moves: Option<Arc<Moves>>,
-    ) -> Result<(Self, Vec<u32>), Error> {
-        let stop = EventFd::new().map_err(|errno| Error::Thread(errno.into()))?;
+    ) -> Result<(Self, Vec<u32>), GuardError> {
+        let stop = EventFd::new().map_err(|errno| GuardError::Thread(errno.into()))?;
         let all = Self {
             stop: Arc::new(stop),
             moves,
@@ -56,7 +56,7 @@ impl Threads {
                 .name(format!("guard-{cpu}"))
                 .stack_size(STACK_BYTES)
                 .spawn(move || run(cpu, &ring, moves, &stop, &ready))
-                .map_err(Error::Thread)?;
+                .map_err(GuardError::Thread)?;
         }
         let mut bound = Vec::new();
         for answer in answers.into_iter().take(rings.len()) {
@@ -78,7 +78,7 @@ impl Drop for Threads {
 }
 
 /// The answer of a thread that has become real-time: its CPU and its id.
-type Ready = Result<(u32, Pid), Error>;
+type Ready = Result<(u32, Pid), GuardError>;
 
 fn run(
     cpu: u32,
@@ -101,8 +101,8 @@ fn begin(
     cpu: u32,
     ring: &MapHandle,
     moves: Option<Arc<Moves>>,
-) -> Result<RingBuffer<'static>, Error> {
-    become_real_time().map_err(Error::RealTime)?;
+) -> Result<RingBuffer<'static>, GuardError> {
+    become_real_time().map_err(GuardError::RealTime)?;
     let mut builder = RingBufferBuilder::new();
     let woken_for = move |bytes: &[u8]| {
         // The CPU has been offline, or a cpuset has changed. Elsewhere the thread helps nobody.
@@ -113,8 +113,8 @@ fn begin(
         }
         0
     };
-    builder.add(ring, woken_for).map_err(Error::Prepare)?;
-    builder.build().map_err(Error::Prepare)
+    builder.add(ring, woken_for).map_err(GuardError::Prepare)?;
+    builder.build().map_err(GuardError::Prepare)
 }
 
 /// Sleeps in the kernel, and serves the wake-ups.
@@ -144,11 +144,11 @@ fn bind(tid: Pid, cpu: u32) -> nix::Result<()> {
 }
 
 /// Checks that the kernel gives this process real-time threads.
-pub(crate) fn check() -> Result<(), Error> {
+pub(crate) fn check() -> Result<(), GuardError> {
     let thread = Builder::new().spawn(become_real_time);
-    let answer = thread.map_err(Error::Thread)?.join();
+    let answer = thread.map_err(GuardError::Thread)?.join();
     // The thread does not panic.
-    answer.unwrap_or(Ok(())).map_err(Error::RealTime)
+    answer.unwrap_or(Ok(())).map_err(GuardError::RealTime)
 }
 
 fn become_real_time() -> io::Result<()> {

@@ -8,7 +8,7 @@ use plimsoll_engine::knobs::Headroom;
 use plimsoll_engine::runtime::RuntimeFolder;
 use serde::Serialize;
 
-use crate::Error;
+use crate::SchedExtError;
 use crate::bpf_intf::{
     plimsoll_cpu_state_PLIMSOLL_CPU_BATCH as CPU_BATCH,
     plimsoll_cpu_state_PLIMSOLL_CPU_IDLE as CPU_IDLE, plimsoll_decision, plimsoll_decision_kind,
@@ -27,7 +27,7 @@ use crate::bpf_intf::{
     plimsoll_group_flags_PLIMSOLL_SOFT_CAP as SOFT_CAP, plimsoll_group_flags_PLIMSOLL_USED as USED,
     plimsoll_limits_PLIMSOLL_SLOT_NONE as SLOT_NONE,
 };
-use crate::host::{Host, Readiness};
+use crate::host::{Readiness, SchedExtHost};
 use crate::objects::{NR_SLOTS, Objects};
 use crate::sample::monotonic_ns;
 use crate::status::Status;
@@ -41,10 +41,10 @@ pub struct Snapshot {
     pub host: Readiness,
     /// The status published by its owner, if any.
     pub status: Option<Status>,
-    pub machine: Machine,
+    pub machine: MachineDump,
     /// The groups, by slot.
-    pub groups: Vec<Group>,
-    pub cpus: Vec<Cpu>,
+    pub groups: Vec<GroupDump>,
+    pub cpus: Vec<CpuDump>,
     /// The last decisions of all CPUs, the oldest first.
     pub decisions: Vec<Decision>,
     /// The kernel's counters of rare events.
@@ -52,7 +52,7 @@ pub struct Snapshot {
 }
 
 #[derive(Debug, Default, Serialize)]
-pub struct Machine {
+pub struct MachineDump {
     /// A group demands headroom.
     pub headroom_on: bool,
     /// Share of all CPUs that is kept idle; all of it, where a number of CPUs is kept idle.
@@ -81,7 +81,7 @@ pub struct Machine {
 }
 
 #[derive(Debug, Serialize)]
-pub struct Group {
+pub struct GroupDump {
     /// Its slot; 0 is for tasks of no group.
     pub slot: u32,
     /// The kernel's id of its cgroup.
@@ -110,7 +110,7 @@ pub struct Group {
 }
 
 #[derive(Debug, Serialize)]
-pub struct Cpu {
+pub struct CpuDump {
     pub cpu: u32,
     /// `idle`, `batch` or `other`.
     pub state: &'static str,
@@ -166,9 +166,9 @@ fn kind_name(kind: plimsoll_decision_kind) -> &'static str {
     }
 }
 
-fn group_of(slot: u32, group: &plimsoll_group, slice_ns: u64, now_ns: u64) -> Group {
+fn group_of(slot: u32, group: &plimsoll_group, slice_ns: u64, now_ns: u64) -> GroupDump {
     let params = &group.params;
-    Group {
+    GroupDump {
         slot,
         cgroup_id: params.cgroup_id,
         flags: flag_names(params.flags),
@@ -185,14 +185,14 @@ fn group_of(slot: u32, group: &plimsoll_group, slice_ns: u64, now_ns: u64) -> Gr
     }
 }
 
-fn cpu_of(objects: &Objects, cpu: u32, now_ns: u64) -> Option<Cpu> {
+fn cpu_of(objects: &Objects, cpu: u32, now_ns: u64) -> Option<CpuDump> {
     let found = objects.cpu(cpu).filter(|found| found.online != 0)?;
     let state = match found.state {
         CPU_IDLE => "idle",
         CPU_BATCH => "batch",
         _ => "other",
     };
-    Some(Cpu {
+    Some(CpuDump {
         cpu,
         state,
         since_usec: now_ns.saturating_sub(found.since_ns) / 1000,
@@ -222,9 +222,9 @@ fn in_order(decisions: Vec<(u32, plimsoll_decision)>, now_ns: u64) -> Vec<Decisi
     named.collect()
 }
 
-fn machine_of(objects: &Objects) -> Machine {
+fn machine_of(objects: &Objects) -> MachineDump {
     let Some(machine) = objects.machine() else {
-        return Machine::default();
+        return MachineDump::default();
     };
     let headroom = &machine.headroom;
     let params = &headroom.params;
@@ -233,7 +233,7 @@ fn machine_of(objects: &Objects) -> Machine {
         (_, 0) => Some(Headroom::Share(params.headroom_ppm)),
         (_, cpus) => Some(Headroom::Cpus(cpus)),
     };
-    Machine {
+    MachineDump {
         headroom_on: in_force.is_some(),
         headroom_ppm: params.headroom_ppm,
         headroom: in_force.map(|headroom| headroom.to_string()),
@@ -263,11 +263,13 @@ impl Snapshot {
     ///
     /// # Errors
     /// When no scheduler of ours is loaded.
-    pub fn take(runtime: &RuntimeFolder) -> Result<Self, Error> {
-        let host = Host::readiness(runtime);
+    pub fn take(runtime: &RuntimeFolder) -> Result<Self, SchedExtError> {
+        let host = SchedExtHost::readiness(runtime);
         host.check()?;
         if !host.is_own {
-            return Err(Error::NotReady("plimsoll's scheduler is not loaded".into()));
+            return Err(SchedExtError::NotReady(
+                "plimsoll's scheduler is not loaded".into(),
+            ));
         }
         let objects = Objects::open()?;
         let (now_ns, slice_ns) = (monotonic_ns(), objects.bandwidth_slice_ns());

@@ -1,6 +1,6 @@
 //! Errors of the scheduler, and of control through it.
 
-use std::error::Error as StdError;
+use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ use crate::ExitReport;
 /// Error of loading the scheduler, or of control through it. Each message is one line.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Error {
+pub enum SchedExtError {
     #[error("this kernel has no sched_ext (CONFIG_SCHED_CLASS_EXT)")]
     NoSchedExt,
 
@@ -80,7 +80,7 @@ pub enum Error {
     #[error("cannot {what}: {source}")]
     Change {
         what: &'static str,
-        source: Box<dyn StdError + Send + Sync>,
+        source: Box<dyn Error + Send + Sync>,
     },
 
     #[error(transparent)]
@@ -91,16 +91,16 @@ fn explanation(reason: Option<&str>) -> String {
     reason.map_or_else(String::new, |reason| format!(" ({reason})"))
 }
 
-impl From<CgroupError> for Error {
+impl From<CgroupError> for SchedExtError {
     fn from(error: CgroupError) -> Self {
         EngineError::from(error).into()
     }
 }
 
-impl Error {
+impl SchedExtError {
     pub(crate) fn change(
         what: &'static str,
-        source: impl Into<Box<dyn StdError + Send + Sync>>,
+        source: impl Into<Box<dyn Error + Send + Sync>>,
     ) -> Self {
         Self::Change {
             what,
@@ -109,10 +109,10 @@ impl Error {
     }
 }
 
-impl From<Error> for EngineError {
-    fn from(error: Error) -> Self {
+impl From<SchedExtError> for EngineError {
+    fn from(error: SchedExtError) -> Self {
         match error {
-            Error::Engine(error) => error,
+            SchedExtError::Engine(error) => error,
             other => Self::SchedExt {
                 problem: other.to_string(),
             },

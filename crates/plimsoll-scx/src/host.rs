@@ -11,8 +11,8 @@ use serde::Serialize;
 
 use crate::kernel::{is_ours, missing_ops};
 use crate::objects::BPFFS;
-use crate::status::{Activity, Status};
-use crate::{Error, Kernel, State, journal, status};
+use crate::status::{SchedulerActivity, Status};
+use crate::{SchedExtError, SchedExtKernel, SchedExtState, journal, status};
 
 /// include/uapi/linux/magic.h
 const BPF_FS_MAGIC: FsType = FsType(0xcafe_4a11);
@@ -41,7 +41,7 @@ pub struct Readiness {
     pub problem: Option<String>,
 }
 
-pub struct Host;
+pub struct SchedExtHost;
 
 /// A scheduler that an earlier owner has left in the kernel. No other owner undoes its journal
 /// while this lives.
@@ -54,13 +54,14 @@ impl LeftScheduler {
     }
 }
 
-impl Host {
+impl SchedExtHost {
     /// Whether Plimsoll's scheduler is loaded with groups of this user. Costs three small reads.
     pub fn serves(runtime: &RuntimeFolder) -> bool {
-        let loaded = Kernel::host().scheduler().ok().flatten();
+        let loaded = SchedExtKernel::host().scheduler().ok().flatten();
         loaded.is_some_and(|name| is_ours(&name))
             && !journal::is_left_behind(runtime)
-            && Status::published(runtime).is_some_and(|it| it.activity == Activity::Running)
+            && Status::published(runtime)
+                .is_some_and(|it| it.activity == SchedulerActivity::Running)
     }
 
     /// The scheduler of an owner that is gone, which goes on until it is unloaded. The caller owns
@@ -68,7 +69,7 @@ impl Host {
     ///
     /// # Errors
     /// When its journal cannot be opened.
-    pub fn take_left(runtime: &RuntimeFolder) -> Result<Option<LeftScheduler>, Error> {
+    pub fn take_left(runtime: &RuntimeFolder) -> Result<Option<LeftScheduler>, SchedExtError> {
         Ok(journal::left_behind(runtime)?.map(LeftScheduler))
     }
 
@@ -77,7 +78,7 @@ impl Host {
     ///
     /// # Errors
     /// When its journal cannot be opened.
-    pub fn clean_up(runtime: &RuntimeFolder) -> Result<UndoReport, Error> {
+    pub fn clean_up(runtime: &RuntimeFolder) -> Result<UndoReport, SchedExtError> {
         let mut report =
             Self::take_left(runtime)?.map_or_else(UndoReport::default, LeftScheduler::unload);
         let left = [status::file(runtime), status::dump_file(runtime)];
@@ -107,7 +108,7 @@ impl Host {
                 .is_ok_and(|found| found.filesystem_type() == BPF_FS_MAGIC),
             problem: None,
         };
-        if let Err(error) = found.ask(&Kernel::host()) {
+        if let Err(error) = found.ask(&SchedExtKernel::host()) {
             found.problem = Some(error.to_string());
         }
         found.is_own = Self::serves(runtime);
@@ -120,17 +121,17 @@ impl Host {
     }
 }
 
-fn state_name(state: State) -> &'static str {
+fn state_name(state: SchedExtState) -> &'static str {
     match state {
-        State::Disabled => "disabled",
-        State::Changing => "changing",
-        State::Enabled => "enabled",
+        SchedExtState::Disabled => "disabled",
+        SchedExtState::Changing => "changing",
+        SchedExtState::Enabled => "enabled",
     }
 }
 
 impl Readiness {
     /// Takes over what the kernel says of itself. Fails if the scheduler cannot be loaded at all.
-    fn ask(&mut self, kernel: &Kernel) -> Result<(), Error> {
+    fn ask(&mut self, kernel: &SchedExtKernel) -> Result<(), SchedExtError> {
         self.state = state_name(kernel.state()?).into();
         self.loaded = kernel.scheduler()?;
         self.missing_ops = missing_ops(&kernel.types()?);
@@ -152,15 +153,15 @@ impl Readiness {
             Some(name) if is_ours(name) => {
                 Some("the scheduler belongs to a plimsoll with another runtime folder".into())
             }
-            Some(other) => Some(Error::OtherScheduler(other.clone()).to_string()),
+            Some(other) => Some(SchedExtError::OtherScheduler(other.clone()).to_string()),
             None => None,
         }
     }
 
     /// Fails unless the scheduler is loaded or could be.
-    pub fn check(&self) -> Result<(), Error> {
+    pub fn check(&self) -> Result<(), SchedExtError> {
         match &self.problem {
-            Some(problem) => Err(Error::NotReady(problem.clone())),
+            Some(problem) => Err(SchedExtError::NotReady(problem.clone())),
             None => Ok(()),
         }
     }

@@ -7,7 +7,7 @@ use plimsoll_engine::journal::{Entry, Header, Journal};
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::undo::{self, UndoReport};
 
-use crate::Error;
+use crate::SchedExtError;
 use crate::objects;
 use crate::status::{self, Status};
 
@@ -15,7 +15,7 @@ use crate::status::{self, Status};
 const JOURNAL: &str = ".sched-ext";
 
 /// The journal that an earlier owner has left in this boot, locked from here on.
-pub(crate) fn left_in_this_boot(runtime: &RuntimeFolder) -> Result<Option<Journal>, Error> {
+pub(crate) fn left_in_this_boot(runtime: &RuntimeFolder) -> Result<Option<Journal>, SchedExtError> {
     let Some(mut journal) = left_behind(runtime)? else {
         return Ok(None);
     };
@@ -25,7 +25,7 @@ pub(crate) fn left_in_this_boot(runtime: &RuntimeFolder) -> Result<Option<Journa
 }
 
 /// Begins the journal of a scheduler that is to be loaded.
-pub(crate) fn create(runtime: &RuntimeFolder) -> Result<Journal, Error> {
+pub(crate) fn create(runtime: &RuntimeFolder) -> Result<Journal, SchedExtError> {
     let header = Header::new(JOURNAL, "the sched_ext scheduler");
     let mut journal = Journal::create(runtime.path(), &header)?;
     // Removes the status of an owner that was killed before it could record it.
@@ -37,7 +37,7 @@ pub(crate) fn create(runtime: &RuntimeFolder) -> Result<Journal, Error> {
 }
 
 /// The journal of a killed owner's scheduler, whichever boot it is of, locked from here on.
-pub(crate) fn left_behind(runtime: &RuntimeFolder) -> Result<Option<Journal>, Error> {
+pub(crate) fn left_behind(runtime: &RuntimeFolder) -> Result<Option<Journal>, SchedExtError> {
     Ok(Journal::take_over(&Journal::path_of(
         runtime.path(),
         JOURNAL,
@@ -68,7 +68,7 @@ pub(crate) fn is_left_behind(runtime: &RuntimeFolder) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Host;
+    use crate::SchedExtHost;
 
     #[test]
     fn published_files_are_removed_once_the_owner_is_gone() {
@@ -76,7 +76,7 @@ mod tests {
         let runtime = RuntimeFolder::at(folder.path());
         let files = [status::file(&runtime), status::dump_file(&runtime)];
         let nothing = UndoReport::default();
-        assert_eq!(Host::clean_up(&runtime).unwrap(), nothing);
+        assert_eq!(SchedExtHost::clean_up(&runtime).unwrap(), nothing);
         let kept = create(&runtime).unwrap();
         files
             .iter()
@@ -84,7 +84,7 @@ mod tests {
         assert!(!is_left_behind(&runtime));
         drop(kept);
         assert!(is_left_behind(&runtime));
-        let removed = Host::clean_up(&runtime).unwrap().undone;
+        let removed = SchedExtHost::clean_up(&runtime).unwrap().undone;
         // The journal names the file of the state.
         assert_eq!(removed, ["the sched_ext scheduler", "sched-ext.dump"]);
         assert!(files.iter().all(|file| !file.exists()));

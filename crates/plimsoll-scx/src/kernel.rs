@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::btf::KernelTypes;
-use crate::{Error, capture};
+use crate::{SchedExtError, capture};
 
 /// Name of the scheduler in the kernel.
 const NAME: &str = "plimsoll";
@@ -48,20 +48,20 @@ const NEEDED_FUNCTIONS: [&str; 2] = [
 
 /// Files in which a kernel shows its sched_ext and its types.
 #[derive(Clone, Debug)]
-pub struct Kernel {
+pub struct SchedExtKernel {
     sched_ext: PathBuf,
     btf: PathBuf,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum SchedExtState {
     Disabled,
     /// A scheduler is being loaded or unloaded.
     Changing,
     Enabled,
 }
 
-impl Kernel {
+impl SchedExtKernel {
     pub fn host() -> Self {
         Self::at(Path::new("/sys/kernel"))
     }
@@ -75,10 +75,10 @@ impl Kernel {
     }
 
     /// Fails unless a scheduler could be attached now.
-    pub(crate) fn require_free(&self) -> Result<(), Error> {
+    pub(crate) fn require_free(&self) -> Result<(), SchedExtError> {
         match (self.scheduler()?, self.state()?) {
-            (None, State::Disabled) => Ok(()),
-            (name, _) => Err(Error::OtherScheduler(
+            (None, SchedExtState::Disabled) => Ok(()),
+            (name, _) => Err(SchedExtError::OtherScheduler(
                 name.unwrap_or_else(|| "it is coming or going".into()),
             )),
         }
@@ -90,12 +90,12 @@ impl Kernel {
     /// # Errors
     ///
     /// When it does not go, or another one is loaded.
-    pub(crate) fn wait_until_free(&self) -> Result<(), Error> {
+    pub(crate) fn wait_until_free(&self) -> Result<(), SchedExtError> {
         let deadline = Instant::now() + GOING_MAX;
         loop {
             match self.require_free() {
-                Err(Error::OtherScheduler(name))
-                    if (is_ours(&name) || self.state()? == State::Changing)
+                Err(SchedExtError::OtherScheduler(name))
+                    if (is_ours(&name) || self.state()? == SchedExtState::Changing)
                         && Instant::now() < deadline =>
                 {
                     thread::sleep(GOING_INTERVAL);
@@ -107,58 +107,59 @@ impl Kernel {
 
     /// The kernel's types, as libbpf needs them, with all that the scheduler needs. Reading them takes
     /// some milliseconds.
-    pub(crate) fn types(&self) -> Result<KernelTypes, Error> {
+    pub(crate) fn types(&self) -> Result<KernelTypes, SchedExtError> {
         if !self.btf.exists() {
-            return Err(Error::NoBtf(self.btf.clone()));
+            return Err(SchedExtError::NoBtf(self.btf.clone()));
         }
         capture::silence();
-        let types = KernelTypes::read(&self.btf).map_err(Error::Btf)?;
+        let types = KernelTypes::read(&self.btf).map_err(SchedExtError::Btf)?;
         let is_short = |name: &&&str| !types.has_full_enumerators(name);
         if let Some(name) = LONG_ENUMS.iter().find(is_short) {
-            return Err(Error::ShortEnumerators(name));
+            return Err(SchedExtError::ShortEnumerators(name));
         }
         match missing_need(&types) {
-            Some(missing) => Err(Error::SchedExtLacks(missing)),
+            Some(missing) => Err(SchedExtError::SchedExtLacks(missing)),
             None => Ok(types),
         }
     }
 
     /// Sequence number of CPU hotplug: the kernel refuses a scheduler that was configured for
     /// another set of CPUs.
-    pub(crate) fn hotplug_seq(&self) -> Result<u64, Error> {
+    pub(crate) fn hotplug_seq(&self) -> Result<u64, SchedExtError> {
         let (path, text) = self.read("hotplug_seq")?;
-        text.parse().map_err(|_| Error::Parse { path, text })
+        text.parse()
+            .map_err(|_| SchedExtError::Parse { path, text })
     }
 
     /// # Errors
-    /// [`Error::NoSchedExt`] if no scheduler can be loaded at all.
-    pub(crate) fn state(&self) -> Result<State, Error> {
+    /// [`SchedExtError::NoSchedExt`] if no scheduler can be loaded at all.
+    pub(crate) fn state(&self) -> Result<SchedExtState, SchedExtError> {
         let (path, text) = self.read("state")?;
         match text.as_str() {
-            "disabled" => Ok(State::Disabled),
-            "enabled" => Ok(State::Enabled),
-            "enabling" | "disabling" => Ok(State::Changing),
-            _ => Err(Error::Parse { path, text }),
+            "disabled" => Ok(SchedExtState::Disabled),
+            "enabled" => Ok(SchedExtState::Enabled),
+            "enabling" | "disabling" => Ok(SchedExtState::Changing),
+            _ => Err(SchedExtError::Parse { path, text }),
         }
     }
 
     /// Reads the name of the loaded scheduler. The folder `root` exists only while one is loaded.
-    pub(crate) fn scheduler(&self) -> Result<Option<String>, Error> {
+    pub(crate) fn scheduler(&self) -> Result<Option<String>, SchedExtError> {
         match self.read("root/ops") {
             Ok((_, name)) => Ok(Some(name)),
-            Err(Error::NoSchedExt) => Ok(None),
+            Err(SchedExtError::NoSchedExt) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
     /// A file's path and its text; a missing one means that there is no
     /// sched_ext.
-    fn read(&self, file: &str) -> Result<(PathBuf, String), Error> {
+    fn read(&self, file: &str) -> Result<(PathBuf, String), SchedExtError> {
         let path = self.sched_ext.join(file);
         match fs::read_to_string(&path) {
             Ok(text) => Ok((path, text.trim().to_owned())),
-            Err(error) if error.kind() == ErrorKind::NotFound => Err(Error::NoSchedExt),
-            Err(source) => Err(Error::Read { path, source }),
+            Err(error) if error.kind() == ErrorKind::NotFound => Err(SchedExtError::NoSchedExt),
+            Err(source) => Err(SchedExtError::Read { path, source }),
         }
     }
 }
@@ -187,29 +188,29 @@ mod tests {
     use super::*;
     use crate::btf::example::Example;
 
-    fn kernel(files: &[(&str, &str)]) -> (tempfile::TempDir, Kernel) {
+    fn kernel(files: &[(&str, &str)]) -> (tempfile::TempDir, SchedExtKernel) {
         let root = tempfile::tempdir().unwrap();
         for (name, text) in files {
             let path = root.path().join(name);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        let kernel = Kernel::at(root.path());
+        let kernel = SchedExtKernel::at(root.path());
         (root, kernel)
     }
 
     #[test]
     fn a_kernel_without_sched_ext_or_btf_is_refused() {
         let (_root, bare) = kernel(&[]);
-        assert!(matches!(bare.state(), Err(Error::NoSchedExt)));
+        assert!(matches!(bare.state(), Err(SchedExtError::NoSchedExt)));
         let (_root, no_btf) = kernel(&[("sched_ext/state", "disabled\n")]);
-        assert!(matches!(no_btf.types(), Err(Error::NoBtf(_))));
+        assert!(matches!(no_btf.types(), Err(SchedExtError::NoBtf(_))));
     }
 
     #[test]
     fn types_that_are_not_understood_are_an_error() {
         let (_root, kernel) = kernel(&[("sched_ext/state", "disabled\n"), ("btf/vmlinux", "?")]);
-        assert!(matches!(kernel.types(), Err(Error::Btf(_))));
+        assert!(matches!(kernel.types(), Err(SchedExtError::Btf(_))));
     }
 
     /// Types with all that loading needs.
@@ -263,9 +264,9 @@ mod tests {
     #[test]
     fn the_state_is_read() {
         for (text, state) in [
-            ("disabled\n", State::Disabled),
-            ("enabling\n", State::Changing),
-            ("enabled\n", State::Enabled),
+            ("disabled\n", SchedExtState::Disabled),
+            ("enabling\n", SchedExtState::Changing),
+            ("enabled\n", SchedExtState::Enabled),
         ] {
             let (_root, kernel) = kernel(&[("sched_ext/state", text)]);
             assert_eq!(kernel.state().unwrap(), state);
@@ -288,6 +289,9 @@ mod tests {
         let (_root, good) = kernel(&[("sched_ext/hotplug_seq", "17\n")]);
         assert_eq!(good.hotplug_seq().unwrap(), 17);
         let (_root, bad) = kernel(&[("sched_ext/hotplug_seq", "x\n")]);
-        assert!(matches!(bad.hotplug_seq(), Err(Error::Parse { .. })));
+        assert!(matches!(
+            bad.hotplug_seq(),
+            Err(SchedExtError::Parse { .. })
+        ));
     }
 }

@@ -23,12 +23,12 @@ pub mod trace;
 
 pub use capture::silence as silence_libbpf;
 pub use enforcer::SchedExtEnforcer;
-pub use error::Error;
-pub use host::{Host, LeftScheduler, Readiness};
-pub use status::{Activity, Status};
+pub use error::SchedExtError;
+pub use host::{LeftScheduler, Readiness, SchedExtHost};
+pub use status::{SchedulerActivity, Status};
 
 use exit::ExitReport;
-use kernel::{Kernel, State};
+use kernel::{SchedExtKernel, SchedExtState};
 use loader::Scheduler;
 
 /// The constants and types of `src/bpf/intf.h`, by bindgen.

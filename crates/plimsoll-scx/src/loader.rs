@@ -9,7 +9,7 @@ use libbpf_rs::{Link, ProgramMut};
 use crate::kernel::{ENQUEUE_FLAGS, PROBED, missing_ops};
 use crate::objects::{LINK, PROBE_LINKS};
 use crate::skel::{BpfSkel, BpfSkelBuilder, OpenBpfSkel};
-use crate::{Error, Kernel, capture};
+use crate::{SchedExtError, SchedExtKernel, capture};
 
 /// Size of the kernel's dump.
 const DUMP_BYTES: u32 = 32 * 1024;
@@ -34,9 +34,9 @@ impl Scheduler {
     /// If the kernel lacks what loading needs, or refuses the scheduler; and the errors of
     /// `configure`.
     pub fn load(
-        kernel: &Kernel,
+        kernel: &SchedExtKernel,
         configure: impl FnOnce(&mut OpenBpfSkel<'static>) -> libbpf_rs::Result<()>,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, SchedExtError> {
         let types = kernel.types()?;
         capture::start();
         let mut skel = open()?;
@@ -64,7 +64,7 @@ impl Scheduler {
     ///
     /// # Errors
     /// If the kernel refuses it.
-    pub fn attach(&mut self) -> Result<(), Error> {
+    pub fn attach(&mut self) -> Result<(), SchedExtError> {
         capture::start();
         let ops = &mut self.skel.maps.plimsoll_ops;
         self.link = Some(ops.attach_struct_ops().map_err(failed("attach"))?);
@@ -73,7 +73,7 @@ impl Scheduler {
 
     /// Attaches the probes of locks, the probes at the end of a wait first. The probes of futexes
     /// need the function tracer, which a kernel may lack.
-    fn attach_probes(&mut self) -> Result<(), Error> {
+    fn attach_probes(&mut self) -> Result<(), SchedExtError> {
         let progs = &self.skel.progs;
         let of_kernel = [&progs.plimsoll_wait_ends, &progs.plimsoll_wait_begins];
         let of_futexes = [
@@ -97,18 +97,18 @@ impl Scheduler {
 
     /// Pins the links, so that the scheduler goes on when this is dropped and when this process
     /// ends. The link of the scheduler itself comes last.
-    pub(crate) fn pin_links(&mut self, folder: &Path) -> Result<(), Error> {
+    pub(crate) fn pin_links(&mut self, folder: &Path) -> Result<(), SchedExtError> {
         let probes = self.probes.iter_mut().map(|(name, link)| (*name, link));
         for (name, link) in probes.chain(self.link.as_mut().map(|link| (LINK, link))) {
             let path = folder.join(name);
             link.pin(&path)
-                .map_err(|source| Error::Pin { path, source })?;
+                .map_err(|source| SchedExtError::Pin { path, source })?;
         }
         Ok(())
     }
 }
 
-pub(crate) fn open() -> Result<OpenBpfSkel<'static>, Error> {
+pub(crate) fn open() -> Result<OpenBpfSkel<'static>, SchedExtError> {
     // A skeleton borrows the place of its object. That place is a pointer's
     // size, and is given away with each scheduler.
     let object = Box::leak(Box::new(MaybeUninit::uninit()));
@@ -138,8 +138,8 @@ fn set_dump_size(skel: &mut OpenBpfSkel<'static>) -> libbpf_rs::Result<()> {
 }
 
 /// An error of libbpf's, with the reason that was printed since the step began.
-fn failed(step: &'static str) -> impl FnOnce(libbpf_rs::Error) -> Error {
-    move |source| Error::Libbpf {
+fn failed(step: &'static str) -> impl FnOnce(libbpf_rs::Error) -> SchedExtError {
+    move |source| SchedExtError::Libbpf {
         step,
         source,
         reason: capture::reason(&capture::take()).map(str::to_owned),

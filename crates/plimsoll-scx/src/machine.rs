@@ -5,7 +5,7 @@ use plimsoll_engine::knobs::{Headroom, Tolerance};
 use plimsoll_engine::machine_policy::MachinePolicy;
 use plimsoll_policy::headroom;
 
-use crate::Error;
+use crate::SchedExtError;
 use crate::bpf_intf::{plim_headroom_params, plimsoll_machine_change};
 use crate::objects::Objects;
 
@@ -93,7 +93,7 @@ fn change_for(policy: &MachinePolicy, nr_cpus: u32) -> plimsoll_machine_change {
 }
 
 /// Sets the policy in the scheduler.
-pub(crate) fn set(objects: &Objects, policy: &MachinePolicy) -> Result<(), Error> {
+pub(crate) fn set(objects: &Objects, policy: &MachinePolicy) -> Result<(), SchedExtError> {
     objects.set_machine(&mut change_for(policy, nr_cpus_online()))
 }
 

@@ -15,7 +15,7 @@ use crate::bpf_intf::{
     plimsoll_params, plimsoll_task_rate, plimsoll_trace, plimsoll_trace_request,
 };
 use crate::skel::{BpfSkel, types};
-use crate::{Error, ExitReport};
+use crate::{ExitReport, SchedExtError};
 
 /// Mount point of the BPF file system.
 pub(crate) const BPFFS: &str = "/sys/fs/bpf";
@@ -91,10 +91,10 @@ pub(crate) struct Objects {
 
 /// Pins the maps and programs for other processes. `groups` comes last: a process that finds it
 /// finds the others.
-pub(crate) fn pin(skel: &mut BpfSkel<'static>, folder: &Path) -> Result<(), Error> {
+pub(crate) fn pin(skel: &mut BpfSkel<'static>, folder: &Path) -> Result<(), SchedExtError> {
     let failed = |name: &'static str| {
         let path = folder.join(name);
-        move |source: libbpf_rs::Error| Error::Pin { path, source }
+        move |source: libbpf_rs::Error| SchedExtError::Pin { path, source }
     };
     macro_rules! pin {
         ($($kind:ident . $name:ident),*) => { $({
@@ -124,22 +124,22 @@ pub(crate) fn pin(skel: &mut BpfSkel<'static>, folder: &Path) -> Result<(), Erro
     Ok(())
 }
 
-fn failed(name: &str) -> impl FnOnce(libbpf_rs::Error) -> Error {
+fn failed(name: &str) -> impl FnOnce(libbpf_rs::Error) -> SchedExtError {
     let path = Path::new(PIN_FOLDER).join(name);
-    move |source| Error::Pin { path, source }
+    move |source| SchedExtError::Pin { path, source }
 }
 
-fn open_map(name: &str) -> Result<MapHandle, Error> {
+fn open_map(name: &str) -> Result<MapHandle, SchedExtError> {
     MapHandle::from_pinned_path(Path::new(PIN_FOLDER).join(name)).map_err(failed(name))
 }
 
 /// Opens a pinned map whose values are of this build's `T`.
-fn open_map_of<T: Plain>(name: &str) -> Result<MapHandle, Error> {
+fn open_map_of<T: Plain>(name: &str) -> Result<MapHandle, SchedExtError> {
     let map = open_map(name)?;
     if map.value_size() as usize == size_of::<T>() {
         Ok(map)
     } else {
-        Err(Error::OtherVersion)
+        Err(SchedExtError::OtherVersion)
     }
 }
 
@@ -149,7 +149,7 @@ fn read<T: Plain>(map: &MapHandle, key: u32, flags: MapFlags) -> Option<T> {
     value_of(&bytes.ok()??)
 }
 
-fn open_program(name: &str) -> Result<OwnedFd, Error> {
+fn open_program(name: &str) -> Result<OwnedFd, SchedExtError> {
     Program::fd_from_pinned_path(Path::new(PIN_FOLDER).join(name)).map_err(failed(name))
 }
 
@@ -173,13 +173,13 @@ impl Objects {
     ///
     /// # Errors
     /// When nothing is pinned, or it is of another version of this program.
-    pub fn open() -> Result<Self, Error> {
+    pub fn open() -> Result<Self, SchedExtError> {
         let groups = open_map_of::<plimsoll_group>("groups")?;
         let cpus = open_map_of::<plimsoll_cpu>("cpus")?;
         let data = open_map("data")?;
         // Variables without a type follow.
         if (data.value_size() as usize) < size_of::<types::data>() {
-            return Err(Error::OtherVersion);
+            return Err(SchedExtError::OtherVersion);
         }
         Ok(Self {
             id: groups.info().map_err(failed("groups"))?.info.id,
@@ -263,17 +263,17 @@ impl Objects {
     /// Creates, changes or ends the group of a cgroup.
     ///
     /// # Errors
-    /// [`Error::TooManyGroups`] if it would be one too many.
-    pub fn apply(&self, mut params: plimsoll_params) -> Result<(), Error> {
+    /// [`SchedExtError::TooManyGroups`] if it would be one too many.
+    pub fn apply(&self, mut params: plimsoll_params) -> Result<(), SchedExtError> {
         run_program(&self.apply, &mut params).map_err(|source| match source.raw_os_error() {
-            Some(libc::ENOSPC) => Error::TooManyGroups(NR_SLOTS),
-            _ => Error::change("change a group", source),
+            Some(libc::ENOSPC) => SchedExtError::TooManyGroups(NR_SLOTS),
+            _ => SchedExtError::change("change a group", source),
         })
     }
 
-    pub fn set_machine(&self, change: &mut plimsoll_machine_change) -> Result<(), Error> {
+    pub fn set_machine(&self, change: &mut plimsoll_machine_change) -> Result<(), SchedExtError> {
         run_program(&self.set_machine, change)
-            .map_err(|source| Error::change("set the machine", source))
+            .map_err(|source| SchedExtError::change("set the machine", source))
     }
 
     /// Has the bandwidth of the group in `slot` traced until the scheduler's clock shows

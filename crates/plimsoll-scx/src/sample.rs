@@ -44,13 +44,13 @@ fn counts_of(group_cpu: &plimsoll_group_cpu) -> BatchCounts {
 }
 
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Counts {
+pub(crate) struct GroupCounts {
     quota: CpuStat,
     soft_cap: SoftCapSample,
     cpus: Vec<BatchCpu>,
 }
 
-impl Counts {
+impl GroupCounts {
     /// Counters of a cgroup since the scheduler has had its group.
     pub fn of(objects: &Objects, cgroup_id: u64) -> Self {
         let slot = objects.slot_of(cgroup_id);
@@ -222,17 +222,17 @@ mod tests {
 
     #[test]
     fn counts_of_an_earlier_load_are_kept() {
-        let earlier = Counts {
+        let earlier = GroupCounts {
             cpus: vec![on_cpu(0, 5), on_cpu(3, 7)],
             quota: CpuStat {
                 nr_periods: 2,
                 ..CpuStat::default()
             },
-            ..Counts::default()
+            ..GroupCounts::default()
         };
-        let now = Counts {
+        let now = GroupCounts {
             cpus: vec![on_cpu(3, 1)],
-            ..Counts::default()
+            ..GroupCounts::default()
         };
         let mut sample = Sample::default();
         let knobs = serde_json::from_str(r#"{"quota": "1cpus"}"#).unwrap();

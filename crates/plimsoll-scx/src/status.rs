@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Activity {
+pub enum SchedulerActivity {
     #[default]
     Loading,
     Running,
@@ -19,7 +19,7 @@ pub enum Activity {
 /// The scheduler as its owner sees it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    pub activity: Activity,
+    pub activity: SchedulerActivity,
     /// The process that keeps the scheduler loaded.
     pub owner_pid: u32,
     /// The kernel's id of the map of groups of the last scheduler; 0: none was loaded.
@@ -69,11 +69,11 @@ impl Status {
 
     /// The status as part of a group's statistics.
     pub(crate) fn sample(&self) -> SchedulerSample {
-        let is_running = self.activity == Activity::Running;
+        let is_running = self.activity == SchedulerActivity::Running;
         let state = match self.activity {
-            Activity::Loading => "loading",
-            Activity::Running => "running",
-            Activity::Down => "down",
+            SchedulerActivity::Loading => "loading",
+            SchedulerActivity::Running => "running",
+            SchedulerActivity::Down => "down",
         };
         SchedulerSample {
             state: state.into(),
@@ -99,11 +99,11 @@ mod tests {
             };
             status.sample()
         };
-        assert_eq!(sample_of(Activity::Running).loss, None);
-        let down = sample_of(Activity::Down);
+        assert_eq!(sample_of(SchedulerActivity::Running).loss, None);
+        let down = sample_of(SchedulerActivity::Down);
         assert_eq!(down.state, "down");
         assert!(down.loss.unwrap().contains("only quotas"));
-        let loading = sample_of(Activity::Loading);
+        let loading = sample_of(SchedulerActivity::Loading);
         assert!(loading.loss.unwrap().contains("in the background"));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-use crate::Error;
+use crate::SchedExtError;
 use crate::bpf_intf::{
     plimsoll_limits_PLIMSOLL_CPUS_MAX as CPUS_MAX, plimsoll_limits_PLIMSOLL_LLCS_MAX as LLCS_MAX,
 };
@@ -28,20 +28,20 @@ impl CpuMap {
     ///
     /// # Errors
     /// When it has more CPUs than the scheduler can serve.
-    pub fn of_this_host() -> Result<Self, Error> {
+    pub fn of_this_host() -> Result<Self, SchedExtError> {
         Self::at(Path::new(FOLDER))
     }
 
-    fn at(folder: &Path) -> Result<Self, Error> {
+    fn at(folder: &Path) -> Result<Self, SchedExtError> {
         let path = folder.join("possible");
         let possible = fs::read_to_string(&path).unwrap_or_default();
         let unreadable = || {
             let problem = format!("{}: holds `{}`", path.display(), possible.trim());
-            Error::NotReady(problem)
+            SchedExtError::NotReady(problem)
         };
         let nr_cpu_ids = highest(&possible).ok_or_else(unreadable)? + 1;
         if nr_cpu_ids > CPUS_MAX {
-            return Err(Error::TooManyCpus(nr_cpu_ids));
+            return Err(SchedExtError::TooManyCpus(nr_cpu_ids));
         }
         Ok(Self::new(
             (0..nr_cpu_ids).map(|cpu| last_cache(folder, cpu)),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use libbpf_rs::{RingBuffer, RingBufferBuilder};
 use serde::{Deserialize, Serialize};
 
-use crate::Error;
+use crate::SchedExtError;
 use crate::bpf_intf::{
     plimsoll_group, plimsoll_group_flags_PLIMSOLL_QUOTA as QUOTA,
     plimsoll_limits_PLIMSOLL_SLOT_NONE as SLOT_NONE, plimsoll_trace,
@@ -32,20 +32,20 @@ const POLL: Duration = Duration::from_millis(20);
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Line {
     /// The group before the first change that is traced.
-    Begin(State),
+    Begin(TraceState),
     /// A run was charged to a CPU, or the CPU was throttled.
-    Charged(Change),
+    Charged(TraceChange),
     /// The timer found that a boundary had passed.
-    Refilled(Change),
+    Refilled(TraceChange),
     /// A CPU that was throttled may run again.
-    Served(Change),
+    Served(TraceChange),
     /// The group after the last change.
-    End(State),
+    End(TraceState),
 }
 
 /// A group's bandwidth at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
-pub struct State {
+pub struct TraceState {
     /// Sequence number of the last change before; each further change adds one. Missing numbers
     /// were lost because they were not read in time.
     pub sequence: u64,
@@ -77,7 +77,7 @@ pub struct State {
 
 /// One change of a group's bandwidth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
-pub struct Change {
+pub struct TraceChange {
     /// Sequence number. Lines of two CPUs may be printed in another order.
     pub sequence: u64,
     pub when_ns: u64,
@@ -98,7 +98,7 @@ pub struct Change {
 }
 
 fn line_of(found: &plimsoll_trace) -> Line {
-    let change = Change {
+    let change = TraceChange {
         sequence: found.sequence,
         when_ns: found.when_ns,
         cpu: found.cpu,
@@ -116,9 +116,9 @@ fn line_of(found: &plimsoll_trace) -> Line {
     }
 }
 
-fn state_of(group: &plimsoll_group, slice_ns: u64, nr_cpus: u32) -> State {
+fn state_of(group: &plimsoll_group, slice_ns: u64, nr_cpus: u32) -> TraceState {
     let (pool, params) = (&group.pool, &group.pool.params);
-    State {
+    TraceState {
         sequence: group.nr_traced,
         nr_cpus,
         quota_ns: params.quota_ns,
@@ -146,12 +146,12 @@ struct Recorder {
 }
 
 impl Recorder {
-    fn start(cgroup: &Path) -> Result<Self, Error> {
-        let failed = |source| Error::change("trace", source);
+    fn start(cgroup: &Path) -> Result<Self, SchedExtError> {
+        let failed = |source| SchedExtError::change("trace", source);
         let lock = File::open(PIN_FOLDER).map_err(failed)?;
         if lock.try_lock().is_err() {
             let problem = "another `plimsoll debug --trace` runs; there can be one at a time";
-            return Err(Error::NotReady(problem.into()));
+            return Err(SchedExtError::NotReady(problem.into()));
         }
         let objects = Objects::open()?;
         let slot = objects.slot_of(cgroup_id(cgroup)?);
@@ -161,7 +161,7 @@ impl Recorder {
         };
         let Some(slot) = slot.filter(has_quota) else {
             let problem = "the scheduler keeps no quota for this group; give it --quota";
-            return Err(Error::NotReady(problem.into()));
+            return Err(SchedExtError::NotReady(problem.into()));
         };
         Ok(Self {
             objects,
@@ -170,9 +170,9 @@ impl Recorder {
         })
     }
 
-    fn state(&self) -> Result<State, Error> {
+    fn state(&self) -> Result<TraceState, SchedExtError> {
         let group = self.objects.group(self.slot);
-        let gone = || Error::NotReady("the scheduler has ended".into());
+        let gone = || SchedExtError::NotReady("the scheduler has ended".into());
         let slice_ns = self.objects.bandwidth_slice_ns();
         let nr_cpus = self.objects.nr_cpu_ids;
         Ok(state_of(&group.ok_or_else(gone)?, slice_ns, nr_cpus))
@@ -198,7 +198,7 @@ pub fn record(
     cgroup: &Path,
     mut go_on: impl FnMut() -> bool,
     mut on_line: impl FnMut(Line) -> bool,
-) -> Result<(), Error> {
+) -> Result<(), SchedExtError> {
     let recorder = Recorder::start(cgroup)?;
     let arrived = RefCell::new(Vec::new());
     let ring = ring(&recorder, &arrived)?;
@@ -226,8 +226,8 @@ pub fn record(
 fn ring<'a>(
     recorder: &'a Recorder,
     arrived: &'a RefCell<Vec<plimsoll_trace>>,
-) -> Result<RingBuffer<'a>, Error> {
-    let failed = |source| Error::change("read the trace", source);
+) -> Result<RingBuffer<'a>, SchedExtError> {
+    let failed = |source| SchedExtError::change("read the trace", source);
     let mut ring = RingBufferBuilder::new();
     let note = |bytes: &[u8]| {
         arrived

@@ -45,7 +45,7 @@ pub enum CommandError {
     #[error(transparent)]
     Samples(#[from] SamplesError),
     #[error("debug: {0}")]
-    Scheduler(#[from] plimsoll_scx::Error),
+    Scheduler(#[from] plimsoll_scx::SchedExtError),
     // Arguments that do not fit together, or not here.
     #[error("set: --all takes no knobs; allowed: --burst-enabled yes or no")]
     BurstWithKnobs,

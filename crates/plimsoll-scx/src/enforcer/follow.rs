@@ -12,15 +12,15 @@ use plimsoll_engine::knobs::Class;
 
 use super::SchedExtEnforcer;
 use super::handover::{Scheduled, remove_others};
-use crate::loading::{BUILD, Change, Loaded, Loading, left_by_owner};
+use crate::loading::{BUILD, Loaded, Loading, PolicyChange, left_by_owner};
 use crate::objects::{self, Objects, PIN_FOLDER};
 use crate::sample::MachineUse;
-use crate::status::{self, Activity, LOSS, Status};
-use crate::{Error, ExitReport, journal, machine};
+use crate::status::{self, LOSS, SchedulerActivity, Status};
+use crate::{ExitReport, SchedExtError, journal, machine};
 
 impl SchedExtEnforcer {
     /// Loads or adopts the scheduler, and waits until it runs.
-    pub(super) fn find_scheduler(&mut self) -> Result<(), Error> {
+    pub(super) fn find_scheduler(&mut self) -> Result<(), SchedExtError> {
         let journal = match self.left.take() {
             // Its scheduler is adopted.
             Some(left) => left,
@@ -43,19 +43,21 @@ impl SchedExtEnforcer {
         };
         self.follow(loaded)?;
         let exited = self.running().and_then(Objects::exited);
-        exited.map_or(Ok(()), |report| Err(Error::ThrownOut(Box::new(report))))
+        exited.map_or(Ok(()), |report| {
+            Err(SchedExtError::ThrownOut(Box::new(report)))
+        })
     }
 
     /// Begins to load the scheduler with all groups.
-    fn begin_load(&mut self) -> Result<Loading, Error> {
+    fn begin_load(&mut self) -> Result<Loading, SchedExtError> {
         if self.link.status.groups_id == 0 {
-            self.publish(Activity::Loading);
+            self.publish(SchedulerActivity::Loading);
         }
         let cgroups = self.scheduled.values().flat_map(Scheduled::cgroups);
-        let groups = cgroups.map(|params| Change::Group(*params));
+        let groups = cgroups.map(|params| PolicyChange::Group(*params));
         Loading::begin(
             &self.hierarchy,
-            groups.chain(self.machine.map(Change::Machine)),
+            groups.chain(self.machine.map(PolicyChange::Machine)),
         )
     }
 
@@ -66,7 +68,7 @@ impl SchedExtEnforcer {
     }
 
     /// Changes the status, and tells it to other processes.
-    fn publish(&mut self, activity: Activity) {
+    fn publish(&mut self, activity: SchedulerActivity) {
         let status = &mut self.link.status;
         status.owner_pid = std::process::id();
         status.activity = activity;
@@ -74,7 +76,7 @@ impl SchedExtEnforcer {
     }
 
     /// Loads the scheduler again if the kernel has thrown it out. A failure is reported.
-    pub(super) fn keep_loaded(&mut self, now: Instant) -> Result<(), Error> {
+    pub(super) fn keep_loaded(&mut self, now: Instant) -> Result<(), SchedExtError> {
         if let Some(report) = self.running().and_then(Objects::exited) {
             // Frees its objects in the kernel.
             objects::remove_link(Path::new(PIN_FOLDER));
@@ -99,10 +101,10 @@ impl SchedExtEnforcer {
     }
 
     /// Reports a failure to load, once if it repeats.
-    pub(super) fn report_failure(&mut self, error: &Error) {
+    pub(super) fn report_failure(&mut self, error: &SchedExtError) {
         let reason = error.to_string();
         let before = self.link.status.last_exit.replace(reason.clone());
-        self.publish(Activity::Down);
+        self.publish(SchedulerActivity::Down);
         if before.as_ref() != Some(&reason) {
             self.messages.push(format!(
                 "the scheduler cannot be loaded: {reason}; loading is retried, until then {LOSS}"
@@ -120,19 +122,19 @@ impl SchedExtEnforcer {
         self.messages.push(message);
         self.link.status.last_exit = Some(report.to_string());
         self.link.status.dump = dump;
-        self.publish(Activity::Down);
+        self.publish(SchedulerActivity::Down);
     }
 
     /// Brings the machine's policy in the scheduler up to date, if there are a scheduler and a
     /// policy. After a failure the next look tries again.
-    pub(super) fn follow_machine(&mut self) -> Result<(), Error> {
+    pub(super) fn follow_machine(&mut self) -> Result<(), SchedExtError> {
         let nr_cpus = nr_cpus_online();
         if self.policy_cpus == Some(nr_cpus) {
             return Ok(());
         }
         if let Some(policy) = self.machine {
             if let Some(loading) = &self.link.loading {
-                loading.send(Change::Machine(policy));
+                loading.send(PolicyChange::Machine(policy));
             }
             if let Some(objects) = &self.link.objects {
                 machine::set(objects, &policy)?;
@@ -158,7 +160,7 @@ impl SchedExtEnforcer {
 
     /// Goes on with a scheduler that was loaded or adopted. The counters of the old one can still
     /// be read.
-    pub(super) fn follow(&mut self, loaded: Loaded) -> Result<(), Error> {
+    pub(super) fn follow(&mut self, loaded: Loaded) -> Result<(), SchedExtError> {
         let (running, old) = (loaded.objects, self.link.objects.take());
         for scheduled in self.scheduled.values_mut() {
             scheduled.earlier = scheduled.counts(old.as_ref());
@@ -173,7 +175,7 @@ impl SchedExtEnforcer {
         status.groups_id = running.id;
         self.link.objects = Some(running);
         self.link.since = Some(Instant::now());
-        self.publish(Activity::Running);
+        self.publish(SchedulerActivity::Running);
         self.usage = MachineUse::default();
         self.policy_cpus = None;
         self.follow_groups().and(self.follow_machine())
@@ -182,7 +184,7 @@ impl SchedExtEnforcer {
     /// Makes all changes of groups in the scheduler again: the thread that has loaded it has made all
     /// but those of the last moment, and an earlier owner may have left others. After a failure the
     /// next look tries again.
-    pub(super) fn follow_groups(&mut self) -> Result<(), Error> {
+    pub(super) fn follow_groups(&mut self) -> Result<(), SchedExtError> {
         let Some(running) = &self.link.objects else {
             return Ok(());
         };

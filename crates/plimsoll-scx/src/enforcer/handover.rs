@@ -10,12 +10,12 @@ use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::undo::UndoReport;
 
 use super::{Link, SchedExtEnforcer};
-use crate::Error;
+use crate::SchedExtError;
 use crate::bpf_intf::plimsoll_params;
-use crate::loading::Change;
+use crate::loading::PolicyChange;
 use crate::objects::Objects;
 use crate::params::{self, cgroup_id};
-use crate::sample::Counts;
+use crate::sample::GroupCounts;
 
 /// Groups of the scheduler, by name.
 pub(super) type ScheduledGroups = BTreeMap<String, Scheduled>;
@@ -26,15 +26,15 @@ pub(super) struct Scheduled {
     /// Its knobs and its cgroup, which may be gone.
     pub params: plimsoll_params,
     /// Its counters in earlier schedulers and cgroups.
-    pub earlier: Counts,
+    pub earlier: GroupCounts,
     /// Cgroups that it had before. They are limited until no process is left in them.
     pub behind: Vec<plimsoll_params>,
 }
 
 impl Scheduled {
     /// Returns its counters up to now.
-    pub fn counts(&self, objects: Option<&Objects>) -> Counts {
-        let now = objects.map(|objects| Counts::of(objects, self.params.cgroup_id));
+    pub fn counts(&self, objects: Option<&Objects>) -> GroupCounts {
+        let now = objects.map(|objects| GroupCounts::of(objects, self.params.cgroup_id));
         now.unwrap_or_default().after(&self.earlier)
     }
 
@@ -54,7 +54,7 @@ fn has_cgroup(scheduled: &ScheduledGroups, id: u64) -> bool {
 pub(super) fn remove_others(
     scheduled: &ScheduledGroups,
     objects: &Objects,
-) -> std::result::Result<(), Error> {
+) -> std::result::Result<(), SchedExtError> {
     let cgroups = scheduled.values().flat_map(Scheduled::cgroups);
     let wanted: BTreeSet<u64> = cgroups.map(|params| params.cgroup_id).collect();
     let mut others = objects.cgroup_ids();
@@ -65,11 +65,11 @@ pub(super) fn remove_others(
 
 impl Link {
     /// Creates, changes or ends a group in the scheduler, and in the one that is being loaded.
-    fn apply(&self, params: plimsoll_params) -> std::result::Result<(), Error> {
+    fn apply(&self, params: plimsoll_params) -> std::result::Result<(), SchedExtError> {
         let objects = self.objects.as_ref();
         objects.map_or(Ok(()), |objects| objects.apply(params))?;
         if let Some(loading) = &self.loading {
-            loading.send(Change::Group(params));
+            loading.send(PolicyChange::Group(params));
         }
         Ok(())
     }
@@ -156,7 +156,7 @@ pub(super) fn hand_over(
     let mut now = Scheduled {
         knobs: group.knobs.clone(),
         params: params::params_of(&group.knobs, group.is_foreign(), cgroup_id),
-        earlier: Counts::default(),
+        earlier: GroupCounts::default(),
         behind: Vec::new(),
     };
     link.apply(now.params)?;

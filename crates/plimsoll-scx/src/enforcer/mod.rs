@@ -25,7 +25,7 @@ use plimsoll_engine::sample::{HeadroomSample, MachineSample, Sample, SchedulerSa
 use plimsoll_engine::undo::UndoReport;
 use plimsoll_engine::{EngineError, Result};
 
-use crate::Error;
+use crate::SchedExtError;
 use crate::backoff::Backoff;
 use crate::journal;
 use crate::loading::Loading;
@@ -182,7 +182,7 @@ impl SchedExtEnforcer {
         Ok((enforcer, left_behind))
     }
 
-    fn need_scheduler(&mut self) -> std::result::Result<(), Error> {
+    fn need_scheduler(&mut self) -> std::result::Result<(), SchedExtError> {
         if self.link.journal.is_some() {
             return Ok(());
         }

@@ -20,7 +20,7 @@ use crate::objects::{self, Objects, PIN_FOLDER};
 use crate::room::Room;
 use crate::skel::OpenBpfSkel;
 use crate::topology::CpuMap;
-use crate::{Error, Kernel, Scheduler, machine};
+use crate::{SchedExtError, SchedExtKernel, Scheduler, machine};
 
 /// Build of the scheduler: the hash of its program.
 pub(crate) const BUILD: &str = env!("PLIMSOLL_BPF_HASH");
@@ -29,7 +29,7 @@ const NICE: i32 = -20;
 
 /// A change of the scheduler.
 #[derive(Debug)]
-pub(crate) enum Change {
+pub(crate) enum PolicyChange {
     Group(plimsoll_params),
     Machine(MachinePolicy),
 }
@@ -49,16 +49,16 @@ pub(crate) struct Fresh {
 /// The thread. It is to be joined: when it ends, the scheduler is in the kernel, and stays there.
 #[derive(Debug)]
 pub(crate) struct Loading {
-    thread: JoinHandle<Result<Loaded, Error>>,
-    changes: Sender<Change>,
+    thread: JoinHandle<Result<Loaded, SchedExtError>>,
+    changes: Sender<PolicyChange>,
 }
 
 impl Loading {
     /// Begins to load a scheduler with these groups and policy.
     pub fn begin(
         hierarchy: &Arc<Hierarchy>,
-        wanted: impl Iterator<Item = Change>,
-    ) -> Result<Self, Error> {
+        wanted: impl Iterator<Item = PolicyChange>,
+    ) -> Result<Self, SchedExtError> {
         let (changes, receiver) = channel();
         wanted.for_each(|change| drop(changes.send(change)));
         let mut load = Load {
@@ -68,12 +68,13 @@ impl Loading {
         };
         let thread = thread::Builder::new().name("load".into());
         let thread = thread.spawn(move || load.load());
-        let thread = thread.map_err(|source| Error::change("load the scheduler", source))?;
+        let thread =
+            thread.map_err(|source| SchedExtError::change("load the scheduler", source))?;
         Ok(Self { thread, changes })
     }
 
     /// Has the scheduler make a change before it is handed over.
-    pub fn send(&self, change: Change) {
+    pub fn send(&self, change: PolicyChange) {
         // One that has ended needs none: all are made again when it is joined.
         let _ = self.changes.send(change);
     }
@@ -83,9 +84,13 @@ impl Loading {
     }
 
     /// Waits for the thread's end.
-    pub fn join(self) -> Result<Loaded, Error> {
+    pub fn join(self) -> Result<Loaded, SchedExtError> {
         // A panic has been printed, and ends the owner's process.
-        let failed = |_| Err(Error::NotReady("the scheduler's thread has failed".into()));
+        let failed = |_| {
+            Err(SchedExtError::NotReady(
+                "the scheduler's thread has failed".into(),
+            ))
+        };
         self.thread.join().unwrap_or_else(failed)
     }
 }
@@ -93,21 +98,21 @@ impl Loading {
 /// The thread's side.
 struct Load {
     hierarchy: Arc<Hierarchy>,
-    changes: Receiver<Change>,
+    changes: Receiver<PolicyChange>,
     machine: MachinePolicy,
 }
 
 impl Load {
     /// Has the kernel verify this build's scheduler while another build's, if there is one, goes on
     /// with its limits; then this one takes its place.
-    fn load(&mut self) -> Result<Loaded, Error> {
+    fn load(&mut self) -> Result<Loaded, SchedExtError> {
         let begun = Instant::now();
         // A failure is ignored, because loading works without, if later. 0: this thread.
         let _ = tasks::set_nice(0, NICE);
         let cpus = CpuMap::of_this_host()?;
-        let kernel = Kernel::host();
+        let kernel = SchedExtKernel::host();
         if let Some(name) = kernel.scheduler()?.filter(|name| !is_ours(name)) {
-            return Err(Error::OtherScheduler(name));
+            return Err(SchedExtError::OtherScheduler(name));
         }
         let room = Room::of_this_host(&self.hierarchy);
         reserved::where_cpus_are_busy();
@@ -129,16 +134,16 @@ impl Load {
     }
 
     /// Attaches the scheduler with all groups, and pins it, so that it outlives this process.
-    fn bring_in(&mut self, scheduler: &mut Scheduler) -> Result<Objects, Error> {
+    fn bring_in(&mut self, scheduler: &mut Scheduler) -> Result<Objects, SchedExtError> {
         pin(scheduler)?;
         let objects = Objects::open()?;
         // Before it is attached, so that no task is without its group.
         self.follow_changes(&objects);
         // Another may have come meanwhile.
-        Kernel::host().require_free()?;
+        SchedExtKernel::host().require_free()?;
         scheduler.attach()?;
         if let Some(report) = objects.exited() {
-            return Err(Error::ThrownOut(Box::new(report)));
+            return Err(SchedExtError::ThrownOut(Box::new(report)));
         }
         // Last: a process that finds the scheduler's link finds the rest.
         scheduler.pin_links(Path::new(PIN_FOLDER))?;
@@ -151,18 +156,18 @@ impl Load {
     fn follow_changes(&mut self, objects: &Objects) {
         for change in self.changes.try_iter() {
             match change {
-                Change::Group(params) => drop(objects.apply(params)),
+                PolicyChange::Group(params) => drop(objects.apply(params)),
                 // Needs a scheduler that is attached.
-                Change::Machine(policy) => self.machine = policy,
+                PolicyChange::Machine(policy) => self.machine = policy,
             }
         }
     }
 }
 
 /// Replaces the pins of an earlier scheduler.
-fn pin(scheduler: &mut Scheduler) -> Result<(), Error> {
+fn pin(scheduler: &mut Scheduler) -> Result<(), SchedExtError> {
     let folder = Path::new(PIN_FOLDER);
-    let failed = |source| Error::change("replace the pins", source);
+    let failed = |source| SchedExtError::change("replace the pins", source);
     fs::create_dir_all(folder).map_err(failed)?;
     for entry in fs::read_dir(folder).map_err(failed)?.flatten() {
         fs::remove_file(entry.path()).map_err(failed)?;

@@ -20,7 +20,7 @@ use crate::owner::{self, Owner, not_meant};
 fn recover(runtime: &RuntimeFolder) -> Result<UndoReport> {
     let mut report = UndoReport::default();
     // The scheduler comes first, so that its tasks become ordinary ones.
-    match plimsoll_scx::Host::clean_up(runtime) {
+    match plimsoll_scx::SchedExtHost::clean_up(runtime) {
         Ok(cleaned) => report = cleaned,
         Err(error) => report.problems.push(error.to_string()),
     }

@@ -56,7 +56,7 @@ impl HostStarter {
     /// Unloads the scheduler that an earlier owner has left, which holds quotas and caps until
     /// the kernel's files hold them.
     fn left_scheduler(&self) -> Result<Option<Handover>> {
-        let left = plimsoll_scx::Host::take_left(&self.runtime);
+        let left = plimsoll_scx::SchedExtHost::take_left(&self.runtime);
         let left = left.map_err(|error| EngineError::SchedExt {
             problem: error.to_string(),
         })?;
@@ -80,14 +80,14 @@ impl HostStarter {
     /// # Errors
     /// When this host lacks a requirement.
     fn check_scheduler(&self) -> Result<()> {
-        let ready = plimsoll_scx::Host::readiness(&self.runtime);
+        let ready = plimsoll_scx::SchedExtHost::readiness(&self.runtime);
         ready.check().map_err(|error| EngineError::SchedExt {
             problem: error.to_string(),
         })
     }
 
     fn is_loaded(&self) -> bool {
-        plimsoll_scx::Host::serves(&self.runtime)
+        plimsoll_scx::SchedExtHost::serves(&self.runtime)
     }
 }
 

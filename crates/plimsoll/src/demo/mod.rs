@@ -81,7 +81,7 @@ fn support(hierarchy: &Arc<Hierarchy>, stop: &Stop) -> Result<Support> {
     let runtime = RuntimeFolder::of_this_user();
     let guard = guard::check();
     let batch = match &guard {
-        _ if plimsoll_scx::Host::serves(&runtime) => Mechanism::SchedExt,
+        _ if plimsoll_scx::SchedExtHost::serves(&runtime) => Mechanism::SchedExt,
         Ok(()) => Mechanism::Guard,
         Err(_) => Mechanism::NoGuard,
     };

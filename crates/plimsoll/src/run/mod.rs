@@ -190,7 +190,7 @@ fn caution(hierarchy: &Arc<Hierarchy>, batch: &Group) -> Option<String> {
     let expected = Expected::of(&host.kernel, host.nr_cpus, host.is_lazy)?;
     let caution = expected.caution(has_guard)?;
     let step = has_guard.then(|| {
-        let scheduler = plimsoll_scx::Host::readiness(&RuntimeFolder::of_this_user());
+        let scheduler = plimsoll_scx::SchedExtHost::readiness(&RuntimeFolder::of_this_user());
         expected.step(expected::Host::of(&host, has_guard, &scheduler))
     });
     let more = step.flatten();

@@ -9,7 +9,7 @@ use plimsoll_engine::host::Capabilities;
 use plimsoll_engine::knobs::{Class, Knobs};
 use plimsoll_engine::plan::{Plan, PlanItem};
 use plimsoll_engine::runtime::RuntimeFolder;
-use plimsoll_scx::{Host, Readiness};
+use plimsoll_scx::{Readiness, SchedExtHost};
 use serde::Serialize;
 
 use crate::cli::OutputArgs;
@@ -56,7 +56,7 @@ struct SchedExtReport {
 
 impl SchedExtReport {
     fn new(host: &Capabilities) -> Result<Self> {
-        let ready = Host::readiness(&RuntimeFolder::of_this_user());
+        let ready = SchedExtHost::readiness(&RuntimeFolder::of_this_user());
         let knobs = if ready.is_supported {
             plan_everything(host, true)?
         } else {

@@ -6,7 +6,7 @@
 //! Ratios are 1 for the whole.
 
 use plimsoll_sim::interference::published::{PublishedCell, PublishedRow};
-use plimsoll_sim::interference::{Burst, CellReport, Distribution, Experiment, Row};
+use plimsoll_sim::interference::{Burst, CellReport, Distribution, Experiment, Group, Row};
 use serde::Serialize;
 
 use super::rows::show_burst;
@@ -85,7 +85,7 @@ impl Published {
 /// The groups of a row, if they differ.
 fn members(row: &Row, bursts: &[Burst]) -> Vec<Member> {
     let own_mean = row.distribution.mean().unwrap_or(0.0);
-    let member = |(group, burst): (&plimsoll_sim::interference::Group, &Burst)| Member {
+    let member = |(group, burst): (&Group, &Burst)| Member {
         quota: group.quota,
         mean: group.mean.unwrap_or(own_mean),
         burst: show_burst(*burst),

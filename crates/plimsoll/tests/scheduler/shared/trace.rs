@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use plimsoll_scx::trace::{Change, Line, State};
+use plimsoll_scx::trace::{Line, TraceChange, TraceState};
 
 use crate::common::{Running, is_stopped, nr_cpus, on_cpus, wait_for, wait_until};
 use crate::rig::{Rig, all_cpus, binary_word};
@@ -15,7 +15,7 @@ const PERIODS: u64 = 2_000;
 /// A slice ends at a tick at the latest (SPEC 1).
 const TICK_NS: u64 = 4_000_000;
 
-fn change_of(line: &Line) -> Option<&Change> {
+fn change_of(line: &Line) -> Option<&TraceChange> {
     match line {
         Line::Charged(change) | Line::Refilled(change) | Line::Served(change) => Some(change),
         Line::Begin(_) | Line::End(_) => None,
@@ -24,9 +24,9 @@ fn change_of(line: &Line) -> Option<&Change> {
 
 /// A whole trace, its changes in their order.
 struct Trace {
-    begin: State,
+    begin: TraceState,
     changes: Vec<Line>,
-    end: State,
+    end: TraceState,
 }
 
 impl Trace {
@@ -54,7 +54,7 @@ impl Trace {
         }
     }
 
-    fn changes(&self) -> impl Iterator<Item = &Change> {
+    fn changes(&self) -> impl Iterator<Item = &TraceChange> {
         self.changes.iter().filter_map(change_of)
     }
 
@@ -68,7 +68,7 @@ impl Trace {
 
     /// Largest overrun of a CPU's remaining time, in ns.
     fn worst_overrun_ns(&self) -> u64 {
-        let over = |run: &Change| {
+        let over = |run: &TraceChange| {
             run.ran_ns
                 .saturating_sub(run.local_ns.max(0).unsigned_abs())
         };
@@ -106,7 +106,7 @@ struct Counters {
 }
 
 impl Counters {
-    fn of(state: &State) -> Self {
+    fn of(state: &TraceState) -> Self {
         Self {
             nr_periods: state.nr_periods,
             nr_throttled: state.nr_throttled,
