@@ -1,7 +1,7 @@
 //! The daemon's state at one moment: the source of `show`, `top` and the metrics.
 //!
 //! Counters only grow while a daemon lives. A rate is the difference of two states, divided by
-//! that of their [`Machine::at_usec`].
+//! that of their [`MachineState::at_usec`].
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct State {
     pub daemon: Daemon,
-    pub machine: Machine,
+    pub machine: MachineState,
     /// The headroom controller, if any headroom is desired.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub headroom: Option<HeadroomSample>,
@@ -23,7 +23,7 @@ pub struct State {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<SchedulerSample>,
     /// All groups, sorted by name.
-    pub groups: Vec<Group>,
+    pub groups: Vec<GroupState>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,7 +115,7 @@ pub struct Histogram {
 /// The machine's CPUs. Counted since the machine or the daemon started: only
 /// differences mean something.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Machine {
+pub struct MachineState {
     /// Time of this state, by the monotonic clock.
     pub at_usec: u64,
     /// Number of CPUs that are online.
@@ -129,7 +129,7 @@ pub struct Machine {
 /// Source of a group's knobs. In the order of precedence, the strongest first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Origin {
+pub enum KnobOrigin {
     /// `plimsoll run` or `plimsoll set`.
     CommandLine,
     /// The configuration file.
@@ -139,14 +139,14 @@ pub enum Origin {
 
 /// One group: a foreign cgroup, or one of Plimsoll's own.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Group {
+pub struct GroupState {
     /// Unique name: the path of a foreign cgroup with a `/` in front, else the group's name. A
     /// byte of a path that is no UTF-8 is the character U+10FF00 plus the byte.
     pub name: String,
     /// The group of the file that the cgroup belongs to, or the group's own name.
     pub group: String,
     /// The strongest source of its knobs.
-    pub origin: Origin,
+    pub origin: KnobOrigin,
     /// Path below the mount point, with a `/` in front.
     pub cgroup: String,
     /// The command, for people; empty for a foreign cgroup.

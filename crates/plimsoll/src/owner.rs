@@ -14,7 +14,7 @@ use plimsoll_cgroupfs::{BASE_VARIABLE, Hierarchy};
 use plimsoll_daemon::config::EnforcerWanted;
 use plimsoll_daemon::control::client::{ANSWER_WITHIN, Client, ClientError};
 use plimsoll_daemon::control::protocol::{Answer, Choice, Request, SOCKET};
-use plimsoll_daemon::state::{Group, State};
+use plimsoll_daemon::state::{GroupState, State};
 use plimsoll_engine::runtime::{Ownership, RUNTIME_VARIABLE, RuntimeFolder};
 
 use crate::cli::{EnforcerChoice, PlanArgs};
@@ -194,7 +194,7 @@ impl Owner {
     }
 
     /// Reads a group by its name. `None`: there is none.
-    pub fn group(&mut self, name: &str) -> Result<Option<Group>> {
+    pub fn group(&mut self, name: &str) -> Result<Option<GroupState>> {
         let state = match self.show(Some(&Target::group(name))) {
             Ok(state) => state,
             Err(error @ CommandError::Client(_)) => return Err(error),
@@ -224,7 +224,7 @@ impl Owner {
         &mut self,
         request: &Request,
         handle: Option<BorrowedFd<'_>>,
-    ) -> Result<Vec<Group>> {
+    ) -> Result<Vec<GroupState>> {
         match self.ask_about(request, handle)? {
             Answer::Groups { groups, warnings } => {
                 warnings.iter().for_each(|warning| output::tell(warning));

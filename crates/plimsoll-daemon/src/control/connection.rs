@@ -58,7 +58,7 @@ pub struct Connection {
 
 /// The client is gone, or is disconnected.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Ended;
+pub struct Disconnected;
 
 impl Connection {
     pub fn new(stream: UnixStream, handler: Arc<dyn Handler>) -> io::Result<Self> {
@@ -125,14 +125,14 @@ impl Connection {
         }
     }
 
-    pub fn receive(&mut self) -> Result<(), Ended> {
+    pub fn receive(&mut self) -> Result<(), Disconnected> {
         // Further requests stay in the socket until the client has read its answer.
         if self.is_last || self.doing() == Doing::Answering || self.has_request() {
             return Ok(());
         }
         let mut piece = [0; PIECE_BYTES];
         match handles::receive(&self.stream, &mut piece) {
-            Ok(Received { length: 0, .. }) => Err(Ended),
+            Ok(Received { length: 0, .. }) => Err(Disconnected),
             Ok(received) if received.is_cut => {
                 self.refuse(
                     "the file that came with the request could not be received; the daemon may \
@@ -157,7 +157,7 @@ impl Connection {
                 Ok(())
             }
             Err(error) if is_passing(&error) => Ok(()),
-            Err(_) => Err(Ended),
+            Err(_) => Err(Disconnected),
         }
     }
 
@@ -206,21 +206,21 @@ impl Connection {
     ///
     /// # Errors
     /// When the client is gone, or has received its last answer.
-    pub fn transmit(&mut self) -> Result<(), Ended> {
+    pub fn transmit(&mut self) -> Result<(), Disconnected> {
         while self.sent < self.unsent.len() {
             match self.stream.write(&self.unsent[self.sent..]) {
-                Ok(0) => return Err(Ended),
+                Ok(0) => return Err(Disconnected),
                 Ok(length) => {
                     self.sent += length;
                     self.moved = self.handler.now();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return Err(Ended),
+                Err(_) => return Err(Disconnected),
             }
         }
         if self.is_last {
-            return Err(Ended);
+            return Err(Disconnected);
         }
         if !self.unsent.is_empty() {
             // Frees megabytes that an idle client would hold.
@@ -236,7 +236,7 @@ impl Connection {
     ///
     /// # Errors
     /// When it is disconnected.
-    pub fn check_deadline(&mut self, now: Instant) -> Result<(), Ended> {
+    pub fn check_deadline(&mut self, now: Instant) -> Result<(), Disconnected> {
         if now < self.deadline() {
             return Ok(());
         }
@@ -245,7 +245,7 @@ impl Connection {
             self.refuse(&format!("the request is not whole after {seconds} s"));
             return self.transmit();
         }
-        Err(Ended)
+        Err(Disconnected)
     }
 }
 

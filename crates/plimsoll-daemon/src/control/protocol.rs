@@ -14,7 +14,7 @@ use plimsoll_engine::undo::UndoReport;
 use serde::{Deserialize, Serialize};
 
 use crate::config::EnforcerWanted;
-use crate::state::{Group, State};
+use crate::state::{GroupState, State};
 
 pub const VERSION: u32 = 5;
 pub const REQUEST_BYTES_MAX: usize = 64 * 1024;
@@ -53,7 +53,7 @@ pub enum Request {
         target: String,
     },
     /// Lay knobs over those of the file.
-    Set(Box<Set>),
+    Set(Box<SetRequest>),
     /// Remove knobs that were `set`: the file applies again.
     Reset {
         /// A target as of [`Request::Show`].
@@ -61,7 +61,7 @@ pub enum Request {
     },
     /// Make a group for a process that is about to start a command, and move the process there. Its
     /// pidfd comes with the request. The group ends with its processes.
-    Run(Box<Run>),
+    Run(Box<RunRequest>),
     /// End a group of `run`, and read its usage.
     End {
         name: String,
@@ -117,7 +117,7 @@ pub struct Choice {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Set {
+pub struct SetRequest {
     /// A target as of [`Request::Show`]; a cgroup or a process that is in no group gets one.
     pub target: String,
     pub knobs: Knobs,
@@ -127,7 +127,7 @@ pub struct Set {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Run {
+pub struct RunRequest {
     pub name: String,
     /// Whether `-` and the pid of the process, as the owner sees it, are appended to the name.
     #[serde(default)]
@@ -160,7 +160,7 @@ pub enum Answer {
     /// To `set`, `reset`, `run` and `end`: the groups as they are now, or as they would be. To
     /// `burst`: no groups.
     Groups {
-        groups: Vec<Group>,
+        groups: Vec<GroupState>,
         /// Warnings for people, a line each.
         #[serde(default)]
         warnings: Vec<String>,

@@ -21,7 +21,7 @@ use nix::sys::socket::{
 use nix::unistd::{Group, geteuid};
 use thiserror::Error;
 
-use super::connection::{Connection, Doing, Ended};
+use super::connection::{Connection, Disconnected, Doing};
 use super::handler::Handler;
 use super::protocol::OPERATORS;
 
@@ -200,11 +200,11 @@ fn poll_unless_interrupted(files: &mut [PollFd], time: PollTimeout) -> io::Resul
 }
 
 /// Serves a client without blocking: one request at most.
-fn turn(client: &mut Connection, is_ready: bool, may_answer: bool) -> Result<(), Ended> {
+fn turn(client: &mut Connection, is_ready: bool, may_answer: bool) -> Result<(), Disconnected> {
     if is_ready {
         // No event was requested of a client that waits, so it hung up.
         if client.has_request() {
-            return Err(Ended);
+            return Err(Disconnected);
         }
         client.transmit()?;
         client.receive()?;

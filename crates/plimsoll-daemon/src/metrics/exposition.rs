@@ -13,8 +13,8 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::families::{Family, Kind, OF_GROUPS, OF_THE_STATE, Value, seconds_of};
-use crate::state::{Group, Histogram, Origin, State};
+use super::families::{Family, MetricKind, OF_GROUPS, OF_THE_STATE, Value, seconds_of};
+use crate::state::{GroupState, Histogram, KnobOrigin, State};
 
 const PREFIX: &str = "plimsoll";
 
@@ -75,22 +75,22 @@ fn describe<'a, T>(
     unit: Option<&'a Unit>,
 ) -> Result<MetricEncoder<'a>, fmt::Error> {
     let kind = match family.kind {
-        Kind::Counter => MetricType::Counter,
-        Kind::Gauge => MetricType::Gauge,
+        MetricKind::Counter => MetricType::Counter,
+        MetricKind::Gauge => MetricType::Gauge,
     };
     encoder.encode_descriptor(family.name, family.help, unit, kind)
 }
 
-fn write_value(metric: &mut MetricEncoder<'_>, kind: Kind, value: Value) -> fmt::Result {
+fn write_value(metric: &mut MetricEncoder<'_>, kind: MetricKind, value: Value) -> fmt::Result {
     match kind {
-        Kind::Counter => metric.encode_counter::<NoLabelSet, _, u64>(&value, None),
-        Kind::Gauge => metric.encode_gauge(&value),
+        MetricKind::Counter => metric.encode_counter::<NoLabelSet, _, u64>(&value, None),
+        MetricKind::Gauge => metric.encode_gauge(&value),
     }
 }
 
 fn write_group_info(
     encoder: &mut DescriptorEncoder<'_>,
-    groups: &[(GroupLabels<'_>, &Group)],
+    groups: &[(GroupLabels<'_>, &GroupState)],
 ) -> fmt::Result {
     let help = "Class of the group and source of its knobs";
     let mut metric = encoder.encode_descriptor("group", help, None, MetricType::Info)?;
@@ -148,10 +148,10 @@ fn write_control_delay(encoder: &mut DescriptorEncoder<'_>, delay: &Histogram) -
     metric.encode_histogram::<NoLabelSet>(seconds_of(delay.sum_usec), count, &buckets, None)
 }
 
-fn origin_name(origin: Origin) -> &'static str {
+fn origin_name(origin: KnobOrigin) -> &'static str {
     match origin {
-        Origin::CommandLine => "command-line",
-        Origin::File => "file",
+        KnobOrigin::CommandLine => "command-line",
+        KnobOrigin::File => "file",
     }
 }
 
@@ -166,10 +166,10 @@ type GroupLabels<'a> = Vec<(&'static str, Cow<'a, str>)>;
 
 /// The groups, each with its labels. The name is a label only where another group has the same
 /// group and cgroup.
-fn labelled(groups: &[Group]) -> Vec<(GroupLabels<'_>, &Group)> {
+fn labelled(groups: &[GroupState]) -> Vec<(GroupLabels<'_>, &GroupState)> {
     // The cgroup is compared as it is shown: a byte that is no UTF-8 looks like its number as a
     // text.
-    fn shown(group: &Group) -> (&str, Cow<'_, str>) {
+    fn shown(group: &GroupState) -> (&str, Cow<'_, str>) {
         (&group.group, printable(&group.cgroup).into())
     }
     let mut alike: HashMap<(&str, Cow<'_, str>), u32> = HashMap::new();
@@ -197,16 +197,16 @@ mod tests {
 
     use super::*;
 
-    fn group(name: &str, group: &str, cgroup: &str) -> Group {
-        Group {
+    fn group(name: &str, group: &str, cgroup: &str) -> GroupState {
+        GroupState {
             name: name.into(),
             group: group.into(),
             cgroup: cgroup.into(),
-            ..Group::default()
+            ..GroupState::default()
         }
     }
 
-    fn text_of(groups: Vec<Group>) -> String {
+    fn text_of(groups: Vec<GroupState>) -> String {
         openmetrics(State {
             groups,
             ..State::default()

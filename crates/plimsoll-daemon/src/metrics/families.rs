@@ -9,7 +9,7 @@ use prometheus_client::encoding::{
 };
 use prometheus_client::registry::Unit;
 
-use crate::state::{Group, State};
+use crate::state::{GroupState, State};
 
 /// Unit of counted things.
 const NO_UNIT: &str = "";
@@ -19,7 +19,7 @@ const BYTES: &str = "bytes";
 
 /// Whether a value only grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MetricKind {
     Counter,
     Gauge,
 }
@@ -58,7 +58,7 @@ pub(super) struct Family<T> {
     /// Without prefix, unit and `_total`.
     pub name: &'static str,
     pub unit: &'static str,
-    pub kind: Kind,
+    pub kind: MetricKind,
     pub help: &'static str,
     /// `None`: this `T` has no value.
     pub value: fn(&T) -> Option<Value>,
@@ -77,7 +77,7 @@ const fn counter<T>(
     help: &'static str,
     value: fn(&T) -> Option<Value>,
 ) -> Family<T> {
-    let kind = Kind::Counter;
+    let kind = MetricKind::Counter;
     Family {
         name,
         unit,
@@ -93,7 +93,7 @@ const fn gauge<T>(
     help: &'static str,
     value: fn(&T) -> Option<Value>,
 ) -> Family<T> {
-    let kind = Kind::Gauge;
+    let kind = MetricKind::Gauge;
     Family {
         name,
         unit,
@@ -123,27 +123,27 @@ fn flag(holds: bool) -> Option<Value> {
     count(u64::from(holds))
 }
 
-fn used(group: &Group) -> Option<&Sample> {
+fn used(group: &GroupState) -> Option<&Sample> {
     group.statistics.as_ref()
 }
 
-fn quota(group: &Group) -> Option<&CpuStat> {
+fn quota(group: &GroupState) -> Option<&CpuStat> {
     used(group)?.quota.as_ref()
 }
 
-fn cap(group: &Group) -> Option<&CpuStat> {
+fn cap(group: &GroupState) -> Option<&CpuStat> {
     used(group)?.cap.as_ref()
 }
 
-fn per_task(group: &Group) -> Option<&PerTaskSample> {
+fn per_task(group: &GroupState) -> Option<&PerTaskSample> {
     used(group)?.per_task.as_ref()
 }
 
-fn soft_cap(group: &Group) -> Option<&SoftCapSample> {
+fn soft_cap(group: &GroupState) -> Option<&SoftCapSample> {
     used(group)?.soft_cap.as_ref()
 }
 
-fn batch(group: &Group) -> Option<&BatchCounts> {
+fn batch(group: &GroupState) -> Option<&BatchCounts> {
     Some(&used(group)?.batch.as_ref()?.total)
 }
 
@@ -156,7 +156,7 @@ fn scheduler(state: &State) -> Option<&SchedulerSample> {
 }
 
 #[rustfmt::skip] // One metric is easier to find by its name at the start of a line.
-pub(super) const OF_GROUPS: &[Family<Group>] = &[
+pub(super) const OF_GROUPS: &[Family<GroupState>] = &[
     gauge("group_applied", NO_UNIT, "1 if the group is applied, 0 if it is not",
         |group| flag(group.statistics.is_some())),
     gauge("group_problem", NO_UNIT, "1 if the desired state of the group is not, or not wholly, in force",

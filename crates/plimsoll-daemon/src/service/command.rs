@@ -17,7 +17,7 @@ pub(super) struct Asked {
 
 /// Group of a command or of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Command {
+pub(super) struct CommandGroup {
     /// The first process.
     #[serde(flatten)]
     pub first: TaskId,
@@ -31,7 +31,7 @@ pub(super) struct Command {
     pub members: Vec<TaskId>,
 }
 
-impl Command {
+impl CommandGroup {
     /// Notes more processes, and forgets those that have ended.
     pub fn note_members(&mut self, mut more: Vec<TaskId>) {
         self.members.append(&mut more);

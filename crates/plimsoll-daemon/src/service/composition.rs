@@ -6,8 +6,8 @@ use plimsoll_cgroupfs::Hierarchy;
 
 use super::handle::{Handle, Inbox};
 use super::parts::{
-    ConfigFile, Enforcement, ExternalChanges, GroupTable, GuardSwitch, Lifetime, Notices, Requests,
-    TuningSwitch, UsageMeter,
+    ClientRequests, ConfigFile, Enforcement, ExternalChanges, GroupTable, GuardSwitch, Lifetime,
+    Notices, TuningSwitch, UsageMeter,
 };
 use crate::config::Config;
 use crate::watch::CgroupWatch;
@@ -16,7 +16,7 @@ use crate::watch::CgroupWatch;
 pub struct Service {
     pub(super) hierarchy: Arc<Hierarchy>,
     pub(super) file: ConfigFile,
-    pub(super) requests: Requests,
+    pub(super) requests: ClientRequests,
     pub(super) cgroups: CgroupWatch,
     pub(super) external: ExternalChanges,
     pub(super) table: GroupTable,

@@ -5,13 +5,13 @@ use plimsoll_engine::group_policy::GroupPolicy;
 use plimsoll_engine::knobs::Knobs;
 
 use super::desired;
-use super::parts::Entry;
+use super::parts::GroupEntry;
 
 /// Decides on the change that the group `name` needs. `knobs`: those of its desired state that can
 /// be enforced; `None`: no state is desired.
 pub(super) fn decide(
     name: &str,
-    entry: &Entry,
+    entry: &GroupEntry,
     knobs: Option<Knobs>,
     burst_enabled: bool,
 ) -> Option<Action> {

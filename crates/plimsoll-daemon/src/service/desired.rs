@@ -5,7 +5,7 @@ use plimsoll_engine::group_policy::GroupPolicy;
 use plimsoll_engine::knobs::{BandwidthSlice, Burst, Class, HeadroomDemand, Knobs};
 use plimsoll_engine::machine_policy::MachinePolicy;
 
-use crate::state::Origin;
+use crate::state::KnobOrigin;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Desired {
@@ -13,7 +13,7 @@ pub(super) struct Desired {
     pub policy: GroupPolicy,
     /// The group of the file that it belongs to, or its own name.
     pub group: String,
-    pub origin: Origin,
+    pub origin: KnobOrigin,
     /// Go on without knobs that cannot be enforced.
     pub best_effort: bool,
     /// The next group of the file that matches the cgroup.
@@ -33,7 +33,7 @@ impl Desired {
                 is_scheduled,
             },
             group: group.to_owned(),
-            origin: Origin::File,
+            origin: KnobOrigin::File,
             best_effort: false,
             overlap: None,
         }

@@ -5,7 +5,7 @@ use plimsoll_engine::action::Action;
 use plimsoll_engine::own_groups;
 
 use super::Service;
-use super::parts::Entry;
+use super::parts::GroupEntry;
 use crate::watch::CgroupChange;
 
 impl Service {
@@ -82,7 +82,7 @@ impl Service {
         let Some(name) = own_groups::group_of(&self.hierarchy, &place) else {
             return;
         };
-        let is_own = |entry: &Entry| {
+        let is_own = |entry: &GroupEntry| {
             let desired = entry.desired.as_ref();
             entry.applied.is_some() && desired.is_some_and(|desired| !desired.is_foreign())
         };

@@ -43,6 +43,8 @@ mod start;
 
 pub use composition::Service;
 pub use handle::Handle;
-pub use options::{Attached, Enforcing, Guard, Handover, LINGER, Options, Starter, TakeGuard};
+pub use options::{
+    Attached, AttachedGuard, Enforcing, Handover, LINGER, Options, Starter, TakeGuard,
+};
 pub use parts::{Heartbeat, forget};
 pub use reload::{NotEnforceable, check};

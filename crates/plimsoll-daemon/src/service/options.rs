@@ -37,7 +37,7 @@ pub type Handover = Box<dyn FnOnce() -> UndoReport + Send>;
 
 /// An attached guard: it has the kernel's fair class look again where the class runs batch work
 /// before normal work. Dropping it detaches it.
-pub trait Guard: Send {
+pub trait AttachedGuard: Send {
     /// Returns the CPUs that were online and allowed to this process when the guard was attached.
     fn cpus(&self) -> CpuSet;
 
@@ -46,7 +46,7 @@ pub trait Guard: Send {
 }
 
 /// A guard, or why there is none.
-pub type Attached = Result<Box<dyn Guard>, Box<dyn Error + Send + Sync>>;
+pub type Attached = Result<Box<dyn AttachedGuard>, Box<dyn Error + Send + Sync>>;
 
 /// Takes the guard, on any thread.
 pub type TakeGuard = Arc<dyn Fn(Attached) + Send + Sync>;

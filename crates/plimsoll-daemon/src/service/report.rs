@@ -13,8 +13,8 @@ use plimsoll_engine::tasks;
 
 use super::Service;
 use super::desired::Desired;
-use super::parts::Entry;
-use crate::state::{Daemon, Group, Machine, State};
+use super::parts::GroupEntry;
+use crate::state::{Daemon, GroupState, MachineState, State};
 
 /// Groups that are read under one lock of the enforcer, for which the control loop waits.
 const CHUNK: usize = 16;
@@ -83,7 +83,7 @@ impl Service {
         text
     }
 
-    pub(super) fn groups(&self, names: &[String], detail: Detail) -> Vec<Group> {
+    pub(super) fn groups(&self, names: &[String], detail: Detail) -> Vec<GroupState> {
         let with_tasks = detail == Detail::WithTasks;
         let mut groups = Vec::with_capacity(names.len());
         for chunk in names.chunks(CHUNK) {
@@ -108,7 +108,13 @@ impl Service {
         groups
     }
 
-    fn group(&self, name: &str, entry: &Entry, seen: Seen, detail: Detail) -> Option<Group> {
+    fn group(
+        &self,
+        name: &str,
+        entry: &GroupEntry,
+        seen: Seen,
+        detail: Detail,
+    ) -> Option<GroupState> {
         let Seen { sample, shown } = seen;
         let details = detail != Detail::Brief;
         let desired = entry.desired.as_ref()?;
@@ -129,7 +135,7 @@ impl Service {
             sample
         });
         let plan = details.then(|| self.plan_of(desired)).flatten();
-        Some(Group {
+        Some(GroupState {
             name: name.to_owned(),
             group: desired.group.clone(),
             origin: desired.origin,
@@ -225,10 +231,10 @@ impl Service {
     }
 
     /// `at_usec`: when the machine's use was read.
-    fn machine(&mut self, at_usec: u64, reported: &[Group]) -> Machine {
+    fn machine(&mut self, at_usec: u64, reported: &[GroupState]) -> MachineState {
         let batch = self.batch_usage(reported);
         self.usage.add_batch(batch);
-        Machine {
+        MachineState {
             at_usec,
             nr_cpus: self.enforcement.planner.nr_cpus(),
             busy_usec: self.usage.busy_usec(),
@@ -237,7 +243,7 @@ impl Service {
     }
 
     /// Returns the CPU time of each batch group, read anew where it is not in the report.
-    fn batch_usage(&self, reported: &[Group]) -> BTreeMap<String, u64> {
+    fn batch_usage(&self, reported: &[GroupState]) -> BTreeMap<String, u64> {
         let sampled = reported.iter().filter_map(|group| {
             let statistics = group.statistics.as_ref()?;
             Some((&*group.name, statistics.usage_usec))

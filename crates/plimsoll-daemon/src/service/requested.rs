@@ -8,7 +8,7 @@ use plimsoll_cgroupfs::os;
 use plimsoll_engine::runtime::{RuntimeFolder, remove_written, write_atomically};
 use serde::{Deserialize, Serialize};
 
-use super::command::{Asked, Command};
+use super::command::{Asked, CommandGroup};
 
 /// In the runtime folder.
 const FILE: &str = "requested.json";
@@ -20,7 +20,7 @@ pub(super) struct Requested {
     pub overrides: BTreeMap<String, Asked>,
     /// Keyed by the group's name.
     #[serde(default)]
-    pub commands: BTreeMap<String, Command>,
+    pub commands: BTreeMap<String, CommandGroup>,
     /// Bursts are off for all groups; this overrides the configuration file.
     #[serde(default)]
     pub burst_off: bool,

@@ -7,10 +7,10 @@ use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::own_groups;
 
 use super::Service;
-use super::command::Command;
+use super::command::CommandGroup;
 use super::desired::Desired;
 use crate::config::Rule;
-use crate::state::Origin;
+use crate::state::KnobOrigin;
 
 impl Service {
     /// Updates the desired state of a foreign cgroup.
@@ -75,10 +75,10 @@ impl Service {
         policy.knobs = policy.knobs.overlaid(&asked.knobs);
         policy.is_scheduled = self.enforcement.planner.schedules(asked.is_scheduled);
         desired.best_effort |= asked.best_effort;
-        desired.origin = Origin::CommandLine;
+        desired.origin = KnobOrigin::CommandLine;
     }
 
-    pub(super) fn desired_of_command(&self, name: &str, command: &Command) -> Desired {
+    pub(super) fn desired_of_command(&self, name: &str, command: &CommandGroup) -> Desired {
         let asked = &command.asked;
         Desired {
             policy: GroupPolicy {
@@ -89,7 +89,7 @@ impl Service {
                 is_scheduled: self.enforcement.planner.schedules(asked.is_scheduled),
             },
             group: name.to_owned(),
-            origin: Origin::CommandLine,
+            origin: KnobOrigin::CommandLine,
             best_effort: asked.best_effort,
             overlap: None,
         }

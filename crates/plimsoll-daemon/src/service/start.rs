@@ -10,8 +10,8 @@ use super::composition::FairClass;
 use super::handle::Inbox;
 use super::members::members_of_groups;
 use super::parts::{
-    ConfigFile, Enforcement, ExternalChanges, GroupTable, GuardSwitch, Lifetime, Notices, Requests,
-    TuningSwitch, UsageMeter,
+    ClientRequests, ConfigFile, Enforcement, ExternalChanges, GroupTable, GuardSwitch, Lifetime,
+    Notices, TuningSwitch, UsageMeter,
 };
 use super::{Options, Service};
 use crate::watch::CgroupWatch;
@@ -46,7 +46,7 @@ impl Service {
             log,
         } = options;
         let file = ConfigFile::read(config)?;
-        let (requests, problem) = Requests::read(runtime);
+        let (requests, problem) = ClientRequests::read(runtime);
         if let Some(problem) = problem {
             log.error("requested", &problem);
         }

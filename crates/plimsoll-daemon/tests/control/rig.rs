@@ -14,7 +14,7 @@ use plimsoll_daemon::control::client::Client;
 use plimsoll_daemon::control::handler::Handler;
 use plimsoll_daemon::control::protocol::{Answer, Request};
 use plimsoll_daemon::control::server::Server;
-use plimsoll_daemon::state::{Group, State};
+use plimsoll_daemon::state::{GroupState, State};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use tempfile::TempDir;
@@ -146,12 +146,12 @@ impl Rig {
 }
 
 pub fn state_of(groups: usize) -> State {
-    let group = |number: usize| Group {
+    let group = |number: usize| GroupState {
         name: format!("/tenants.slice/tenant-{number:05}.service"),
         group: "tenants".into(),
         cgroup: format!("/tenants.slice/tenant-{number:05}.service"),
         statistics: Some(Default::default()),
-        ..Group::default()
+        ..GroupState::default()
     };
     State {
         groups: (0..groups).map(group).collect(),

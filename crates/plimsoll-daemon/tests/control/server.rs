@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use nix::unistd::{Group, geteuid};
 use plimsoll_daemon::control::client::{Client, ClientError};
-use plimsoll_daemon::control::protocol::{Answer, Choice, OPERATORS, Request, Set};
+use plimsoll_daemon::control::protocol::{Answer, Choice, OPERATORS, Request, SetRequest};
 use plimsoll_daemon::control::server::{Server, ServerError};
 use plimsoll_engine::knobs::Knobs;
 
@@ -56,7 +56,7 @@ fn a_later_daemons_socket_is_left_alone() {
 #[test]
 fn a_request_that_is_too_long_is_not_sent() {
     let rig = Rig::new(Echo::default());
-    let request = Request::Set(Box::new(Set {
+    let request = Request::Set(Box::new(SetRequest {
         target: "x".repeat(70_000),
         knobs: Knobs::default(),
         choice: Choice::default(),

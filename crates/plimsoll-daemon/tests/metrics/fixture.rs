@@ -6,7 +6,8 @@ use std::sync::mpsc::channel;
 use plimsoll_cgroupfs::CpuStat;
 use plimsoll_daemon::metrics::{Limits, MetricsServer};
 use plimsoll_daemon::state::{
-    Counters, Daemon, Group, GuardCounts, GuardState, Histogram, Machine, Origin, State,
+    Counters, Daemon, GroupState, GuardCounts, GuardState, Histogram, KnobOrigin, MachineState,
+    State,
 };
 use plimsoll_engine::enforcer::EnforcerKind;
 use plimsoll_engine::knobs::{Class, Knobs};
@@ -51,7 +52,7 @@ pub fn state(second: u64) -> State {
     let usec = second * 1_000_000;
     State {
         daemon: daemon(second),
-        machine: Machine {
+        machine: MachineState {
             at_usec: usec,
             nr_cpus: 8,
             busy_usec: usec * 5,
@@ -125,12 +126,12 @@ fn knobs(class: Option<Class>, quota: &str) -> Knobs {
 }
 
 /// A batch group of Plimsoll's own with every limit there is.
-fn encode(second: u64) -> Group {
+fn encode(second: u64) -> GroupState {
     let usec = second * 1_000_000;
-    Group {
+    GroupState {
         name: "encode".into(),
         group: "encode".into(),
-        origin: Origin::CommandLine,
+        origin: KnobOrigin::CommandLine,
         cgroup: "/plimsoll/encode".into(),
         knobs: Knobs {
             cap: Some("150%".parse().unwrap()),
@@ -168,14 +169,14 @@ fn encode(second: u64) -> Group {
             ..Sample::default()
         }),
         problem: Some("cpu.max was changed by somebody else".into()),
-        ..Group::default()
+        ..GroupState::default()
     }
 }
 
 /// A cgroup of somebody else's, whose name needs care.
-fn tenant(second: u64) -> Group {
+fn tenant(second: u64) -> GroupState {
     let path = "/tenants.slice/a \"quoted\" one";
-    Group {
+    GroupState {
         name: path.into(),
         group: "tenants".into(),
         cgroup: path.into(),
@@ -186,17 +187,17 @@ fn tenant(second: u64) -> Group {
             quota: Some(limited(second, 1)),
             ..Sample::default()
         }),
-        ..Group::default()
+        ..GroupState::default()
     }
 }
 
-fn unapplied() -> Group {
-    Group {
+fn unapplied() -> GroupState {
+    GroupState {
         name: "/system.slice/web.service".into(),
         group: "web".into(),
         cgroup: "/system.slice/web.service".into(),
         problem: Some("cpu.max: permission denied".into()),
-        ..Group::default()
+        ..GroupState::default()
     }
 }
 
@@ -212,7 +213,7 @@ fn limited(second: u64, throttled: u64) -> CpuStat {
 }
 
 pub fn many_groups(number: u64) -> State {
-    let groups = (0..number).map(|n| Group {
+    let groups = (0..number).map(|n| GroupState {
         name: format!("/tenants.slice/tenant-{n}.service"),
         cgroup: format!("/tenants.slice/tenant-{n}.service"),
         ..tenant(n + 1)

@@ -8,7 +8,7 @@ use std::time::Duration;
 use plimsoll_cgroupfs::Version;
 use plimsoll_cgroupfs::simulated::{self, Write};
 use plimsoll_daemon::config::Config;
-use plimsoll_daemon::control::protocol::{Answer, Choice, Request, Run, Set};
+use plimsoll_daemon::control::protocol::{Answer, Choice, Request, RunRequest, SetRequest};
 use plimsoll_daemon::log::Log;
 use plimsoll_daemon::service::{self, Service};
 use plimsoll_engine::undo::UndoReport;
@@ -64,7 +64,7 @@ impl Rig {
     }
 
     fn try_run(&mut self, name: &str, pid: i32) -> Answer {
-        let run = Run {
+        let run = RunRequest {
             name: name.into(),
             is_numbered: false,
             subject: String::new(),
@@ -103,7 +103,7 @@ impl Rig {
 }
 
 fn set(target: &str, knobs: &str) -> Request {
-    Request::Set(Box::new(Set {
+    Request::Set(Box::new(SetRequest {
         target: target.into(),
         knobs: serde_json::from_str(knobs).unwrap(),
         choice: Choice::default(),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use nix::unistd::{AccessFlags, access, geteuid};
 use plimsoll_cgroupfs::{CpuGroup, Hierarchy};
-use plimsoll_daemon::control::protocol::{Request, Set};
+use plimsoll_daemon::control::protocol::{Request, SetRequest};
 use plimsoll_engine::EngineError;
 use plimsoll_engine::journal;
 use plimsoll_engine::knobs::Bandwidth;
@@ -55,7 +55,7 @@ fn change(args: &SetArgs) -> Result<ExitCode> {
     if let (Some(_), None, Some(present)) = (knobs.burst, knobs.quota, present) {
         knobs.quota = present.quota.quota_ns.map(|_| present.quota);
     }
-    let request = Request::Set(Box::new(Set {
+    let request = Request::Set(Box::new(SetRequest {
         target: target.name(),
         knobs,
         choice: owner::choice(&args.plan),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use nix::sched::CpuSet;
-use plimsoll_daemon::service::Guard;
+use plimsoll_daemon::service::AttachedGuard;
 use plimsoll_daemon::state::GuardCounts;
 use plimsoll_engine::host::Capabilities;
 use plimsoll_engine::runtime::RuntimeFolder;
@@ -15,7 +15,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>
 
 struct InKernel(plimsoll_guard::Guard);
 
-impl Guard for InKernel {
+impl AttachedGuard for InKernel {
     fn cpus(&self) -> CpuSet {
         self.0.cpus()
     }
@@ -56,7 +56,7 @@ pub fn may_be_attached() -> bool {
 ///
 /// # Errors
 /// When this host has no guard, or the guard is switched off; the text says why.
-pub fn attach(runtime: &RuntimeFolder) -> Result<Box<dyn Guard>> {
+pub fn attach(runtime: &RuntimeFolder) -> Result<Box<dyn AttachedGuard>> {
     check_switch()?;
     plimsoll_scx::silence_libbpf();
     let guard = plimsoll_guard::Guard::attach(&moves(runtime))?;

@@ -15,9 +15,9 @@ use std::time::Duration;
 use plimsoll_cgroupfs::name::{path_of, text_of};
 use plimsoll_cgroupfs::{CgroupError, CpuGroup, Hierarchy};
 use plimsoll_daemon::control::handles;
-use plimsoll_daemon::control::protocol::{Request, Run};
+use plimsoll_daemon::control::protocol::{Request, RunRequest};
 use plimsoll_daemon::service::Starter as _;
-use plimsoll_daemon::state::Group;
+use plimsoll_daemon::state::GroupState;
 use plimsoll_engine::EngineError;
 use plimsoll_engine::enforcer::EnforcerKind;
 use plimsoll_engine::group_policy::check_name;
@@ -92,7 +92,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let given = args.name.clone();
     let is_limited = knobs.quota.is_some() || knobs.has_cap();
     let is_held = is_limited || knobs.class.is_some() || knobs.weight.is_some();
-    let request = Request::Run(Box::new(Run {
+    let request = Request::Run(Box::new(RunRequest {
         is_numbered: given.is_none(),
         name: given.unwrap_or_else(|| stem(&args.command[0])),
         subject: subject_of(&args.command),
@@ -168,9 +168,9 @@ fn plan_here(hierarchy: &Arc<Hierarchy>, knobs: Knobs, args: &RunArgs) -> Result
 
 /// Prints on standard error the knobs that are not enforced (`--best-effort`) or only
 /// approximately, and how much a service will feel batch work.
-pub fn warn_of_losses(hierarchy: &Arc<Hierarchy>, groups: &[Group]) {
+pub fn warn_of_losses(hierarchy: &Arc<Hierarchy>, groups: &[GroupState]) {
     groups.iter().for_each(warn_of_knobs);
-    let is_of_fair_class = |group: &&Group| {
+    let is_of_fair_class = |group: &&GroupState| {
         group.knobs.class == Some(Class::Batch) && group.enforcer == EnforcerKind::Cgroup
     };
     let batch = groups.iter().find(is_of_fair_class);
@@ -180,7 +180,7 @@ pub fn warn_of_losses(hierarchy: &Arc<Hierarchy>, groups: &[Group]) {
 }
 
 /// Warning of the delay of a service beside batch work of the fair class, with what helps.
-fn caution(hierarchy: &Arc<Hierarchy>, batch: &Group) -> Option<String> {
+fn caution(hierarchy: &Arc<Hierarchy>, batch: &GroupState) -> Option<String> {
     let mut host = Capabilities::of_this_host(hierarchy);
     let has_guard = !batch.lacks_guard;
     if has_guard && host.may_tune_host && batch.knobs.host_tuning {
@@ -198,7 +198,7 @@ fn caution(hierarchy: &Arc<Hierarchy>, batch: &Group) -> Option<String> {
     Some(format!("{caution}; {more}"))
 }
 
-fn warn_of_knobs(group: &Group) {
+fn warn_of_knobs(group: &GroupState) {
     let has_cpus = matches!(group.knobs.headroom, Some(Headroom::Cpus(_)));
     for item in group.plan.iter().flatten() {
         let told = match &item.fidelity {

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use clap::ValueEnum;
-use plimsoll_daemon::state::Group;
+use plimsoll_daemon::state::GroupState;
 use plimsoll_engine::knobs::{Class, Knob, Knobs};
 
 use super::rates::GroupRates;
@@ -71,7 +71,7 @@ impl Column {
     }
 
     /// Text of one group, sanitised for a terminal.
-    pub fn text(self, group: &Group, rates: &GroupRates) -> String {
+    pub fn text(self, group: &GroupState, rates: &GroupRates) -> String {
         match self {
             Self::Group => one_line(&group.name),
             Self::Class => class(group).to_string(),
@@ -89,8 +89,12 @@ impl Column {
 
     /// Order of two groups by this column: numbers in descending order, unknown
     /// values last.
-    pub fn compare(self, one: (&Group, &GroupRates), two: (&Group, &GroupRates)) -> Ordering {
-        let number = |(group, rates): (&Group, &GroupRates)| match self {
+    pub fn compare(
+        self,
+        one: (&GroupState, &GroupRates),
+        two: (&GroupState, &GroupRates),
+    ) -> Ordering {
+        let number = |(group, rates): (&GroupState, &GroupRates)| match self {
             Self::Cpu => rates.cpu_ppm,
             Self::Throttled => rates.throttled_ppm,
             Self::Bursts => rates.bursts_ppm,
@@ -108,7 +112,7 @@ impl Column {
 }
 
 /// Class of a group; normal by default.
-pub fn class(group: &Group) -> Class {
+pub fn class(group: &GroupState) -> Class {
     group.knobs.class.unwrap_or(Class::Normal)
 }
 

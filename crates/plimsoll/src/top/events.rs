@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use plimsoll_daemon::state::Group;
+use plimsoll_daemon::state::GroupState;
 use ratatui::crossterm::event::{
     self, Event as TerminalEvent, KeyCode, KeyEventKind, KeyModifiers,
 };
@@ -31,7 +31,7 @@ pub enum Event {
     /// A new state was read.
     Updated(Box<Result<Update>>),
     /// The details of a group, if the group still exists.
-    Details(Box<Option<Group>>),
+    Details(Box<Option<GroupState>>),
     Signal(i32),
     /// The user wants to suspend the program.
     Suspend,

@@ -1,6 +1,6 @@
 //! `--once --json`: the document `plimsoll.top/1`.
 
-use plimsoll_daemon::state::Origin;
+use plimsoll_daemon::state::KnobOrigin;
 use plimsoll_engine::knobs::{Class, Knobs};
 use plimsoll_engine::sample::HeadroomSample;
 use serde::Serialize;
@@ -33,7 +33,7 @@ struct Machine {
 struct Group<'a> {
     name: &'a str,
     group: &'a str,
-    origin: Origin,
+    origin: KnobOrigin,
     cgroup: String,
     subject: &'a str,
     class: Class,

@@ -4,7 +4,7 @@
 //! backwards has been restarted; then there is no rate rather than a wrong one.
 
 use plimsoll_cgroupfs::CpuStat;
-use plimsoll_daemon::state::{Group, Machine, State};
+use plimsoll_daemon::state::{GroupState, MachineState, State};
 use plimsoll_engine::sample::Sample;
 use serde::Serialize;
 
@@ -64,7 +64,7 @@ pub fn between(old: Option<&State>, new: &State) -> Rates {
     };
     // Both are sorted by name, so one pass finds all pairs.
     let mut earlier = old.groups.iter().peekable();
-    let rates_of = |group: &Group| {
+    let rates_of = |group: &GroupState| {
         while earlier.next_if(|old| old.name < group.name).is_some() {}
         let before = earlier.next_if(|old| old.name == group.name);
         before.map_or_else(GroupRates::default, |old| {
@@ -78,7 +78,7 @@ pub fn between(old: Option<&State>, new: &State) -> Rates {
     }
 }
 
-fn machine_rates(old: &Machine, new: &Machine) -> Option<MachineRates> {
+fn machine_rates(old: &MachineState, new: &MachineState) -> Option<MachineRates> {
     let elapsed_usec = new.at_usec.checked_sub(old.at_usec)?;
     let capacity_usec = elapsed_usec.saturating_mul(u64::from(new.nr_cpus));
     let busy_usec = new.busy_usec.checked_sub(old.busy_usec)?;
@@ -104,7 +104,7 @@ pub fn limits(sample: &Sample) -> Option<CpuStat> {
     all.into_iter().flatten().reduce(|sum, one| sum.plus(&one))
 }
 
-fn group_rates(old: &Group, new: &Group, elapsed_usec: u64) -> GroupRates {
+fn group_rates(old: &GroupState, new: &GroupState, elapsed_usec: u64) -> GroupRates {
     let (Some(old), Some(new)) = (&old.statistics, &new.statistics) else {
         return GroupRates::default();
     };

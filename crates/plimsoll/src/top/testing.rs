@@ -1,15 +1,15 @@
 //! States for the unit tests.
 
 use plimsoll_cgroupfs::CpuStat;
-use plimsoll_daemon::state::{Daemon, Group, Machine, Origin, State};
+use plimsoll_daemon::state::{Daemon, GroupState, KnobOrigin, MachineState, State};
 use plimsoll_engine::sample::{BatchSample, Sample};
 
 /// A group with the given usage, with a quota and a BPF scheduler.
-pub fn group(name: &str, usage_usec: u64) -> Group {
-    Group {
+pub fn group(name: &str, usage_usec: u64) -> GroupState {
+    GroupState {
         name: name.into(),
         group: name.into(),
-        origin: Origin::File,
+        origin: KnobOrigin::File,
         cgroup: format!("/tests/{name}"),
         statistics: Some(Sample {
             usage_usec,
@@ -18,19 +18,19 @@ pub fn group(name: &str, usage_usec: u64) -> Group {
             batch: Some(BatchSample::default()),
             ..Sample::default()
         }),
-        ..Group::default()
+        ..GroupState::default()
     }
 }
 
 /// A state of two CPUs, ten seconds after the start of the clock.
-pub fn state(groups: &[Group]) -> State {
+pub fn state(groups: &[GroupState]) -> State {
     State {
         daemon: Daemon {
             pid: 4711,
             uptime_usec: 11_520_000_000,
             ..Daemon::default()
         },
-        machine: Machine {
+        machine: MachineState {
             at_usec: 10_000_000,
             nr_cpus: 2,
             busy_usec: 5_000_000,

@@ -8,16 +8,16 @@ use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::tasks::TaskId;
 
 use super::super::Service;
-use super::super::command::{Asked, Command};
+use super::super::command::{Asked, CommandGroup};
 use super::handles::{check_limitable, process_of};
 use super::{Refused, one_line};
 use crate::config::PROCESS_GROUP;
-use crate::control::protocol::{Answer, Choice, Run, SUBJECT_CHARS_MAX};
+use crate::control::protocol::{Answer, Choice, RunRequest, SUBJECT_CHARS_MAX};
 
 impl Service {
     pub(super) fn begin_run(
         &mut self,
-        run: &Run,
+        run: &RunRequest,
         handle: Option<BorrowedFd<'_>>,
     ) -> Result<Answer, Refused> {
         let checked = run.knobs.check_cpus(self.enforcement.planner.nr_cpus());
@@ -62,8 +62,8 @@ impl Service {
         subject: String,
         knobs: &Knobs,
         choice: Choice,
-    ) -> Result<Command, Refused> {
-        Ok(Command {
+    ) -> Result<CommandGroup, Refused> {
+        Ok(CommandGroup {
             first,
             subject,
             asked: Asked {
@@ -79,7 +79,7 @@ impl Service {
     ///
     /// # Errors
     /// When it cannot be in force, or the process has ended.
-    pub(super) fn begin(&mut self, name: &str, command: Command) -> Result<(), Refused> {
+    pub(super) fn begin(&mut self, name: &str, command: CommandGroup) -> Result<(), Refused> {
         self.end_empty_namesake(name)?;
         let first = command.first;
         let commands = &mut self.requests.requested.commands;

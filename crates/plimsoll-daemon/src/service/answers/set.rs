@@ -6,9 +6,9 @@ use super::super::Service;
 use super::super::desired::Desired;
 use super::super::members::cgroup_of;
 use super::handles::check_limitable;
-use super::targets::{Found, group_of};
+use super::targets::{FoundTarget, group_of};
 use super::{Refused, one_line};
-use crate::control::protocol::{Answer, Set};
+use crate::control::protocol::{Answer, SetRequest};
 
 /// Adds warnings to an answer.
 fn warned(mut answer: Answer, more: Vec<String>) -> Answer {
@@ -21,7 +21,7 @@ fn warned(mut answer: Answer, more: Vec<String>) -> Answer {
 impl Service {
     pub(super) fn set(
         &mut self,
-        set: &Set,
+        set: &SetRequest,
         handle: Option<BorrowedFd<'_>>,
     ) -> Result<Answer, Refused> {
         if set.knobs.is_empty() {
@@ -31,7 +31,7 @@ impl Service {
         checked.map_err(one_line)?;
         let found = self.find(&set.target, handle)?;
         match &found {
-            &Found::Process(process) => {
+            &FoundTarget::Process(process) => {
                 check_limitable(&set.target, process)?;
                 let pid = process.tid;
                 let name = group_of(pid);
@@ -47,14 +47,19 @@ impl Service {
                 self.complete(&name);
                 Ok(warned(self.groups_now(&[name]), left.unwrap_or_default()))
             }
-            Found::Command(key) | Found::Rule(key) | Found::Cgroup(key) => {
+            FoundTarget::Command(key) | FoundTarget::Rule(key) | FoundTarget::Cgroup(key) => {
                 self.change(&found, key, set)
             }
         }
     }
 
     /// Changes what clients ask for a present group. If that cannot be in force, it stays as it was.
-    fn change(&mut self, found: &Found, key: &str, set: &Set) -> Result<Answer, Refused> {
+    fn change(
+        &mut self,
+        found: &FoundTarget,
+        key: &str,
+        set: &SetRequest,
+    ) -> Result<Answer, Refused> {
         let before = self.requests.asked(key).cloned();
         let mut after = before.clone().unwrap_or_default();
         after.knobs = after.knobs.overlaid(&set.knobs);
@@ -95,7 +100,7 @@ impl Service {
     }
 
     /// Checks a group of the file that no cgroup matches now, and which so is not put into force.
-    fn check_without_cgroups(&self, found: &Found) -> plimsoll_engine::Result<()> {
+    fn check_without_cgroups(&self, found: &FoundTarget) -> plimsoll_engine::Result<()> {
         let desired = self.desired_of(found);
         let unmatched = desired.filter(|_| self.names_of(found).is_empty());
         let check = |desired| self.enforcement.planner.check(&desired);
@@ -116,22 +121,22 @@ impl Service {
     }
 
     /// The desired state of a target that has a group, or can have one.
-    fn desired_of(&self, found: &Found) -> Option<Desired> {
+    fn desired_of(&self, found: &FoundTarget) -> Option<Desired> {
         match found {
-            Found::Cgroup(path) => self.desired_of_cgroup(path),
-            Found::Rule(name) => Some(self.desired_of_rule(name, self.file.rule(name)?)),
-            Found::Command(name) => {
+            FoundTarget::Cgroup(path) => self.desired_of_cgroup(path),
+            FoundTarget::Rule(name) => Some(self.desired_of_rule(name, self.file.rule(name)?)),
+            FoundTarget::Command(name) => {
                 Some(self.desired_of_command(name, self.requests.command(name)?))
             }
-            Found::Process(_) => None,
+            FoundTarget::Process(_) => None,
         }
     }
 
     /// Updates the desired state of all groups of a target.
-    fn request_found(&mut self, found: &Found) {
+    fn request_found(&mut self, found: &FoundTarget) {
         for name in self.names_of(found) {
             match found {
-                Found::Command(_) => self.request_command(&name),
+                FoundTarget::Command(_) => self.request_command(&name),
                 _ => self.request_cgroup(&name),
             }
         }
@@ -147,13 +152,13 @@ impl Service {
             // path.
             let was_set = self.requests.asked(target).is_some();
             was_set
-                .then(|| Found::Cgroup(target.to_owned()))
+                .then(|| FoundTarget::Cgroup(target.to_owned()))
                 .ok_or(refused)
         })?;
         let key = match &found {
-            Found::Rule(key) | Found::Cgroup(key) => key.clone(),
+            FoundTarget::Rule(key) | FoundTarget::Cgroup(key) => key.clone(),
             // The group of a process ends with its knobs.
-            Found::Command(name) if *name == group_of(self.first_process(name)) => {
+            FoundTarget::Command(name) if *name == group_of(self.first_process(name)) => {
                 self.end_command(name);
                 self.reconcile();
                 return Ok(self.groups_now(&[]));

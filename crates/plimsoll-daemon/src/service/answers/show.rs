@@ -13,7 +13,7 @@ use super::super::desired::Desired;
 use super::super::report::Detail;
 use super::{Refused, one_line};
 use crate::control::protocol::Answer;
-use crate::state::{Group, Origin};
+use crate::state::{GroupState, KnobOrigin};
 
 impl Service {
     pub(super) fn show(
@@ -103,16 +103,16 @@ impl Service {
             .enforcement
             .planner
             .in_force(desired, &planned.knobs, demand);
-        let group = Group {
+        let group = GroupState {
             name: name.to_owned(),
             group: desired.group.clone(),
-            origin: Origin::CommandLine,
+            origin: KnobOrigin::CommandLine,
             subject: desired.policy.subject.clone(),
             knobs: in_force,
             enforcer: desired.enforcer(),
             plan: Some(planned.plan.items),
             problem: planned.loss.clone(),
-            ..Group::default()
+            ..GroupState::default()
         };
         Ok(Answer::Groups {
             groups: vec![group],

@@ -8,13 +8,13 @@ use plimsoll_engine::tasks::TaskId;
 use plimsoll_engine::{EngineError, own_groups};
 
 use super::super::Service;
-use super::super::command::Command;
+use super::super::command::CommandGroup;
 use super::super::members::cgroup_of;
 use super::handles::{cgroup_of_handle, process_of};
 use super::{Refused, one_line};
 use crate::config::PROCESS_GROUP;
 
-pub(super) enum Found {
+pub(super) enum FoundTarget {
     /// A group of the file.
     Rule(String),
     /// A foreign cgroup, by its path with a `/` in front.
@@ -36,22 +36,22 @@ impl Service {
         &self,
         name: &str,
         handle: Option<BorrowedFd<'_>>,
-    ) -> Result<Found, Refused> {
+    ) -> Result<FoundTarget, Refused> {
         if name.parse::<i32>().is_ok() {
             let process = process_of(name, handle)?;
             let own = group_of(process.tid);
             // The pid may have been reused while children of the first process still run.
-            let is_first = |command: &Command| command.first == process;
+            let is_first = |command: &CommandGroup| command.first == process;
             if self.requests.command(&own).is_some_and(is_first) {
-                return Ok(Found::Command(own));
+                return Ok(FoundTarget::Command(own));
             }
-            return Ok(Found::Process(process));
+            return Ok(FoundTarget::Process(process));
         }
         if self.requests.command(name).is_some() {
-            return Ok(Found::Command(name.to_owned()));
+            return Ok(FoundTarget::Command(name.to_owned()));
         }
         if self.file.rule(name).is_some() {
-            return Ok(Found::Rule(name.to_owned()));
+            return Ok(FoundTarget::Rule(name.to_owned()));
         }
         let no_such = || format!("{name}: no such group, cgroup or process");
         if !name.starts_with('/') {
@@ -70,13 +70,13 @@ impl Service {
         let path = Path::new("/").join(path);
         if own_groups::is_own(&self.hierarchy, &path) {
             let name = self.group_at(&path);
-            return name.map(Found::Command).ok_or_else(no_such);
+            return name.map(FoundTarget::Command).ok_or_else(no_such);
         }
         let path = name::text_of(path);
         if path == "/" {
             return Err(format!("{name}: is the root, which has no limits"));
         }
-        Ok(Found::Cgroup(path))
+        Ok(FoundTarget::Cgroup(path))
     }
 
     /// The own group whose cgroup is at, or above, a path.
@@ -94,12 +94,12 @@ impl Service {
     }
 
     /// The names of a target in the group table.
-    pub(super) fn names_of(&self, found: &Found) -> Vec<String> {
+    pub(super) fn names_of(&self, found: &FoundTarget) -> Vec<String> {
         match found {
-            Found::Command(name) => vec![name.clone()],
-            Found::Cgroup(path) => vec![path.clone()],
-            Found::Rule(rule) => self.table.names_of_rule(rule),
-            Found::Process(process) => self.names_of_process(process.tid),
+            FoundTarget::Command(name) => vec![name.clone()],
+            FoundTarget::Cgroup(path) => vec![path.clone()],
+            FoundTarget::Rule(rule) => self.table.names_of_rule(rule),
+            FoundTarget::Process(process) => self.names_of_process(process.tid),
         }
     }
 

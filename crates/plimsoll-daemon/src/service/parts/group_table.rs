@@ -12,7 +12,7 @@ const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
-pub(in crate::service) struct Entry {
+pub(in crate::service) struct GroupEntry {
     /// Desired state; `None`: the group is to be removed.
     pub desired: Option<Desired>,
     /// Knobs that the enforcer has applied; `None`: it has no such group.
@@ -32,7 +32,7 @@ pub(in crate::service) struct Entry {
 /// All groups by their unique name.
 #[derive(Debug, Default)]
 pub(in crate::service) struct GroupTable {
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, GroupEntry>,
     /// Merged from all groups.
     demand: HeadroomDemand,
     /// Groups whose applied state may differ from the desired one, with the time of the next
@@ -43,11 +43,11 @@ pub(in crate::service) struct GroupTable {
 }
 
 impl GroupTable {
-    pub fn entries(&self) -> impl Iterator<Item = (&String, &Entry)> {
+    pub fn entries(&self) -> impl Iterator<Item = (&String, &GroupEntry)> {
         self.entries.iter()
     }
 
-    pub fn get(&self, name: &str) -> Option<&Entry> {
+    pub fn get(&self, name: &str) -> Option<&GroupEntry> {
         self.entries.get(name)
     }
 
@@ -58,7 +58,7 @@ impl GroupTable {
 
     /// A group that is not in force, although it is to be.
     pub fn not_in_force(&self) -> Option<&String> {
-        let is_waiting = |entry: &Entry| entry.desired.is_some() && entry.applied.is_none();
+        let is_waiting = |entry: &GroupEntry| entry.desired.is_some() && entry.applied.is_none();
         let mut entries = self.entries.iter();
         entries
             .find(|(_, entry)| is_waiting(entry))
@@ -90,7 +90,7 @@ impl GroupTable {
 
     /// Number of groups that are in force.
     pub fn nr_applied(&self) -> usize {
-        let is_applied = |entry: &&Entry| entry.applied.is_some();
+        let is_applied = |entry: &&GroupEntry| entry.applied.is_some();
         self.entries.values().filter(is_applied).count()
     }
 
@@ -117,7 +117,7 @@ impl GroupTable {
                 entry.failures = 0;
             }
             (None, desired) => {
-                let entry = Entry {
+                let entry = GroupEntry {
                     desired,
                     applied: None,
                     problem: None,

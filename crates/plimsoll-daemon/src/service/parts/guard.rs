@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use nix::sched::CpuSet;
 
-use super::super::options::{Attached, Guard, LINGER};
+use super::super::options::{Attached, AttachedGuard, LINGER};
 use crate::log::Log;
 use crate::state::GuardState;
 
@@ -19,7 +19,7 @@ pub(in crate::service) enum GuardSwitch {
     /// A thread attaches the guard.
     Attaching,
     On {
-        guard: Box<dyn Guard>,
+        guard: Box<dyn AttachedGuard>,
         /// Time since which there is nothing to guard; `None`: there is something.
         idle_since: Option<Instant>,
     },
@@ -140,7 +140,7 @@ mod tests {
         cpus: CpuSet,
     }
 
-    impl Guard for Counted {
+    impl AttachedGuard for Counted {
         fn cpus(&self) -> CpuSet {
             self.cpus
         }

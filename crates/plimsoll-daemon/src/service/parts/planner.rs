@@ -11,7 +11,7 @@ use plimsoll_engine::knobs::{HeadroomDemand, Knobs};
 use plimsoll_engine::plan::Plan;
 
 use super::super::desired::Desired;
-use crate::state::Origin;
+use crate::state::KnobOrigin;
 
 /// Planner for this host and the enforcer that was chosen.
 #[derive(Debug)]
@@ -83,8 +83,8 @@ impl Planner {
         )?;
         let checked = plan.check(desired.best_effort);
         checked.map_err(|error| match desired.origin {
-            Origin::CommandLine => error.with_flag(),
-            Origin::File => error,
+            KnobOrigin::CommandLine => error.with_flag(),
+            KnobOrigin::File => error,
         })?;
         let knobs = plan.enforceable(desired.knobs());
         if desired.is_foreign() && !desired.policy.is_scheduled {

@@ -7,7 +7,7 @@ use plimsoll_cgroupfs::os;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::tasks::TaskId;
 
-use super::super::command::{Asked, Command};
+use super::super::command::{Asked, CommandGroup};
 use super::super::members::{Members, is_this_process};
 use super::super::requested::Requested;
 
@@ -17,7 +17,7 @@ const KEPT_EMPTY: Duration = Duration::from_secs(5);
 /// Time before another attempt to write the file.
 const SAVE_INTERVAL: Duration = Duration::from_secs(1);
 
-pub(in crate::service) struct Requests {
+pub(in crate::service) struct ClientRequests {
     runtime: RuntimeFolder,
     /// Device and inode of the runtime folder at the start.
     folder_id: Option<(u64, u64)>,
@@ -37,7 +37,7 @@ fn folder_id(runtime: &RuntimeFolder) -> Option<(u64, u64)> {
     Some((found.device, found.inode))
 }
 
-impl Requests {
+impl ClientRequests {
     /// Reads the file, and returns a problem for the log.
     pub fn read(runtime: RuntimeFolder) -> (Self, Option<String>) {
         let (requested, problem) = Requested::read(&runtime);
@@ -105,15 +105,15 @@ impl Requests {
         before.is_some()
     }
 
-    pub fn command(&self, name: &str) -> Option<&Command> {
+    pub fn command(&self, name: &str) -> Option<&CommandGroup> {
         self.requested.commands.get(name)
     }
 
-    pub fn command_mut(&mut self, name: &str) -> Option<&mut Command> {
+    pub fn command_mut(&mut self, name: &str) -> Option<&mut CommandGroup> {
         self.requested.commands.get_mut(name)
     }
 
-    pub fn commands(&self) -> impl Iterator<Item = (&String, &Command)> {
+    pub fn commands(&self) -> impl Iterator<Item = (&String, &CommandGroup)> {
         self.requested.commands.iter()
     }
 
@@ -143,7 +143,8 @@ impl Requests {
         for (name, command) in &mut self.requested.commands {
             command.note_members(in_cgroups.remove(name).unwrap_or_default());
         }
-        let has_ended = |command: &Command| command.members.is_empty() && !command.first.exists();
+        let has_ended =
+            |command: &CommandGroup| command.members.is_empty() && !command.first.exists();
         let ended = self.commands().filter(|(_, command)| has_ended(command));
         let ended: Vec<String> = ended.map(|(name, _)| name.clone()).collect();
         for name in &ended {
@@ -218,7 +219,7 @@ mod tests {
     #[test]
     fn the_group_of_a_command_ends_some_seconds_after_its_last_process() {
         let folder = tempfile::tempdir().unwrap();
-        let (mut requests, problem) = Requests::read(RuntimeFolder::at(folder.path()));
+        let (mut requests, problem) = ClientRequests::read(RuntimeFolder::at(folder.path()));
         assert_eq!(problem, None);
         let start = os::now();
         let mut end_at = |is_populated, now| requests.end_of("job", is_populated, now);

@@ -1,7 +1,7 @@
 //! Requests of clients, and the operator's configuration.
 
 use plimsoll_cgroupfs::simulated;
-use plimsoll_daemon::control::protocol::{Answer, Choice, Request, Run, Set};
+use plimsoll_daemon::control::protocol::{Answer, Choice, Request, RunRequest, SetRequest};
 use plimsoll_engine::cgroup::check_one_cgroup;
 use plimsoll_engine::knobs::Knobs;
 
@@ -63,7 +63,7 @@ impl World {
             return;
         };
         let knobs = self.knobs();
-        let run = Run {
+        let run = RunRequest {
             name: name.to_owned(),
             is_numbered: false,
             subject: String::new(),
@@ -121,7 +121,7 @@ impl World {
             let mut knobs = names.iter().filter_map(|name| groups.get(name));
             knobs.all(|knobs| check_one_cgroup(knobs).is_ok())
         };
-        let set = Set {
+        let set = SetRequest {
             target: target.clone(),
             knobs,
             choice: Choice::default(),
@@ -167,7 +167,7 @@ impl World {
         // A present group of the process changes.
         let present = next.commands.remove(&name).unwrap_or_default();
         next.commands.insert(name.clone(), present.overlaid(&knobs));
-        let set = Set {
+        let set = SetRequest {
             target: pid.to_string(),
             knobs: knobs.clone(),
             choice: Choice::default(),

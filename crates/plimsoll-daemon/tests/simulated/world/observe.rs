@@ -6,7 +6,7 @@ use super::wanted::{Wanted, without_headroom};
 use crate::stock::{self, RUNTIME};
 use plimsoll_cgroupfs::simulated::{self};
 use plimsoll_daemon::control::protocol::{Answer, Request};
-use plimsoll_daemon::state::{Group, State};
+use plimsoll_daemon::state::{GroupState, State};
 use plimsoll_engine::knobs::Knobs;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -118,7 +118,7 @@ impl World {
     fn compare(&mut self, state: &State) {
         let is_blind = self.is_blind();
         let wanted = self.wanted.groups();
-        let shown: BTreeMap<&String, &Group> = state
+        let shown: BTreeMap<&String, &GroupState> = state
             .groups
             .iter()
             .map(|group| (&group.name, group))
@@ -150,7 +150,7 @@ impl World {
         self.check_now();
     }
 
-    fn compare_group(&mut self, group: &Group, knobs: &Knobs) {
+    fn compare_group(&mut self, group: &GroupState, knobs: &Knobs) {
         let name = &group.name;
         let kept = self.kept.entry(name.clone()).or_default();
         kept.problem = group.problem.clone();

@@ -12,7 +12,7 @@ use std::time::Duration;
 use plimsoll_cgroupfs::name::{path_of, shown, text_of};
 use plimsoll_cgroupfs::{CpuGroup, CpuStat, Hierarchy};
 use plimsoll_daemon::control::client::ClientError;
-use plimsoll_daemon::state::{Daemon as DaemonState, Group, GuardState, State};
+use plimsoll_daemon::state::{Daemon as DaemonState, GroupState, GuardState, State};
 use plimsoll_engine::journal;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::sample::Sample;
@@ -37,7 +37,7 @@ enum Shown {
     #[serde(rename = "group")]
     Served {
         #[serde(flatten)]
-        group: Box<Group>,
+        group: Box<GroupState>,
         /// Pid of the owner.
         pid: u32,
     },

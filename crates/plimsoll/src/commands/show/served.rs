@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_daemon::state::Group;
+use plimsoll_daemon::state::GroupState;
 use serde::Serialize;
 
 use crate::error::Result;
@@ -12,13 +12,13 @@ use crate::output;
 #[derive(Serialize)]
 struct Served<'a> {
     #[serde(flatten)]
-    group: &'a Group,
+    group: &'a GroupState,
     #[serde(skip_serializing_if = "Option::is_none")]
     pid: Option<u32>,
 }
 
 /// Description of a group: its problem, else its command, else its group of the file.
-fn remark(group: &Group) -> String {
+fn remark(group: &GroupState) -> String {
     match (&group.problem, group.subject.is_empty()) {
         (Some(problem), _) => format!("PROBLEM: {problem}"),
         (None, false) => group.subject.clone(),
@@ -28,7 +28,7 @@ fn remark(group: &Group) -> String {
 }
 
 /// Row of a group in the table of all groups.
-pub fn row(group: &Group) -> [String; 6] {
+pub fn row(group: &GroupState) -> [String; 6] {
     let sample = group.statistics.as_ref();
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
     [
@@ -43,7 +43,7 @@ pub fn row(group: &Group) -> [String; 6] {
 
 /// Prints groups one after another, each with its plan. `owner`: the owner's pid, if it is to be
 /// shown.
-pub fn print(groups: &[Group], owner: Option<u32>, as_json: bool) -> Result<()> {
+pub fn print(groups: &[GroupState], owner: Option<u32>, as_json: bool) -> Result<()> {
     if as_json {
         return print_json(groups, owner);
     }
@@ -57,7 +57,7 @@ pub fn print(groups: &[Group], owner: Option<u32>, as_json: bool) -> Result<()> 
 }
 
 /// Prints JSON: one group as `group`, several as `groups`.
-fn print_json(groups: &[Group], pid: Option<u32>) -> Result<()> {
+fn print_json(groups: &[GroupState], pid: Option<u32>) -> Result<()> {
     let served = groups.iter().map(|group| Served { group, pid });
     let served: Vec<_> = served.collect();
     const SCHEMA: &str = "plimsoll.show/2";
@@ -69,13 +69,13 @@ fn print_json(groups: &[Group], pid: Option<u32>) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_daemon::state::Origin;
+    use plimsoll_daemon::state::KnobOrigin;
     use plimsoll_engine::sample::Sample;
 
     use super::*;
 
-    fn tenant() -> Group {
-        Group {
+    fn tenant() -> GroupState {
+        GroupState {
             name: "/tenants.slice/a.service".into(),
             group: "tenants".into(),
             cgroup: "/tenants.slice/a.service".into(),
@@ -84,7 +84,7 @@ mod tests {
                 processes: 3,
                 ..Sample::default()
             }),
-            ..Group::default()
+            ..GroupState::default()
         }
     }
 
@@ -104,11 +104,11 @@ mod tests {
 
     #[test]
     fn problem_is_shown_first() {
-        let group = Group {
+        let group = GroupState {
             problem: Some("it is gone\nand more".into()),
             statistics: None,
             subject: "true".into(),
-            origin: Origin::CommandLine,
+            origin: KnobOrigin::CommandLine,
             ..tenant()
         };
         let row = row(&group);

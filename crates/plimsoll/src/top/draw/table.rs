@@ -1,7 +1,7 @@
 //! Table of groups. Only the visible rows are built.
 
 use clap::ValueEnum as _;
-use plimsoll_daemon::state::Group;
+use plimsoll_daemon::state::GroupState;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Span;
@@ -122,7 +122,7 @@ fn header(model: &Model, shown: &[(Column, u16)], look: &Look) -> String {
     " ".repeat(MARK_WIDTH.into()) + &cells.join(" ")
 }
 
-fn mark(group: &Group, is_cursor: bool) -> &'static str {
+fn mark(group: &GroupState, is_cursor: bool) -> &'static str {
     match (is_cursor, group.problem.is_some()) {
         (true, true) => ">!",
         (true, false) => "> ",

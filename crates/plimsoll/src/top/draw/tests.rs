@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll_daemon::state::Group;
+use plimsoll_daemon::state::GroupState;
 use plimsoll_engine::sample::{HeadroomSample, TaskRate, TaskRates};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -15,7 +15,7 @@ use crate::top::source;
 use crate::top::testing;
 
 fn model() -> Model {
-    let group = |name: &str, knobs: &str, used: u64| Group {
+    let group = |name: &str, knobs: &str, used: u64| GroupState {
         knobs: serde_json::from_str(knobs).unwrap(),
         ..testing::group(name, used)
     };

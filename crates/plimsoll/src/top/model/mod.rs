@@ -6,7 +6,7 @@ mod tests;
 use std::time::Duration;
 
 use clap::ValueEnum as _;
-use plimsoll_daemon::state::{Group, State};
+use plimsoll_daemon::state::{GroupState, State};
 use ratatui::crossterm::event::KeyCode;
 
 use super::columns::Column;
@@ -43,7 +43,7 @@ pub struct Model {
     /// Number of lines that are scrolled out at the top.
     pub scroll: usize,
     /// The group whose details are shown, with its plan and the usage of its tasks.
-    pub details: Option<Group>,
+    pub details: Option<GroupState>,
     /// Name of the group whose details are to be requested.
     pub wanted_details: Option<String>,
     /// Whether the user has quit.
@@ -120,7 +120,7 @@ impl Model {
         }
     }
 
-    pub fn group(&self, index: usize) -> (&Group, &GroupRates) {
+    pub fn group(&self, index: usize) -> (&GroupState, &GroupRates) {
         (&self.state.groups[index], &self.rates.groups[index])
     }
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::top::testing::{group, state};
 
-fn update(at_seconds: u64, groups: &[Group]) -> Update {
+fn update(at_seconds: u64, groups: &[GroupState]) -> Update {
     let mut state = state(groups);
     state.machine.at_usec += at_seconds * 1_000_000;
     let asked = SourceKind::Daemon;
@@ -15,8 +15,8 @@ fn four() -> Model {
     let mut model = Model::new(Duration::from_secs(1), Column::Cpu);
     let names = ["a", "b", "c", "d"];
     let used = [100_000, 300_000, 200_000, 0];
-    let before: Vec<Group> = names.iter().map(|name| group(name, 0)).collect();
-    let after: Vec<Group> = names.iter().zip(used).map(|(n, u)| group(n, u)).collect();
+    let before: Vec<GroupState> = names.iter().map(|name| group(name, 0)).collect();
+    let after: Vec<GroupState> = names.iter().zip(used).map(|(n, u)| group(n, u)).collect();
     model.take(update(0, &before));
     model.take(update(1, &after));
     model
@@ -178,11 +178,11 @@ fn details_do_not_switch_to_another_group() {
     model.press(KeyCode::Down);
     model.press(KeyCode::Enter);
     assert_eq!(model.of_details().as_deref(), Some("c"));
-    let without: Vec<Group> = ["a", "b", "d"].iter().map(|name| group(name, 9)).collect();
+    let without: Vec<GroupState> = ["a", "b", "d"].iter().map(|name| group(name, 9)).collect();
     model.take(update(2, &without));
     assert_eq!((model.of_details(), model.selected()), (None, None));
     // It may come back, for instance after a restart of the daemon.
-    let again: Vec<Group> = ["a", "b", "c"].iter().map(|name| group(name, 9)).collect();
+    let again: Vec<GroupState> = ["a", "b", "c"].iter().map(|name| group(name, 9)).collect();
     model.take(update(3, &again));
     assert_eq!(model.of_details().as_deref(), Some("c"));
     model.take(update(4, &without));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use nix::time::{ClockId, clock_gettime};
 use plimsoll_cgroupfs::Hierarchy;
-use plimsoll_daemon::state::{Daemon, Machine, State};
+use plimsoll_daemon::state::{Daemon, MachineState, State};
 use plimsoll_engine::cgroup::BusyMeter;
 use plimsoll_engine::host::nr_cpus_online;
 
@@ -42,7 +42,7 @@ impl Kernel {
                 version: env!("CARGO_PKG_VERSION").into(),
                 ..Daemon::default()
             },
-            machine: Machine {
+            machine: MachineState {
                 at_usec: monotonic_usec()?,
                 nr_cpus: nr_cpus_online(),
                 busy_usec: self.busy_usec,

@@ -5,7 +5,7 @@ mod kernel;
 use std::time::Duration;
 
 use plimsoll_daemon::control::client::ClientError;
-use plimsoll_daemon::state::{Group, State};
+use plimsoll_daemon::state::{GroupState, State};
 use serde::Serialize;
 
 use crate::error::{CommandError, Result};
@@ -78,7 +78,7 @@ impl Source {
     ///
     /// # Errors
     /// If the owner does not answer.
-    pub fn details(&mut self, group: &str) -> Result<Option<Group>> {
+    pub fn details(&mut self, group: &str) -> Result<Option<GroupState>> {
         let state = self.ask(|owner| owner.show_tasks(&Target::group(group)))?;
         let mut groups = state.into_iter().flat_map(|state| state.groups);
         Ok(groups.find(|found| found.name == group))

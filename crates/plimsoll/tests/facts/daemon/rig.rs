@@ -15,7 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_daemon::control::protocol::SOCKET;
-use plimsoll_daemon::state::{Group, State};
+use plimsoll_daemon::state::{GroupState, State};
 
 use crate::common::{
     Finished, Host, Running, assert_same, bandwidth_us, knob, state_of, wait_until,
@@ -205,7 +205,7 @@ impl<'h> Daemon<'h> {
             .unwrap_or_else(|| panic!("no answer: {}", self.log()))
     }
 
-    pub fn group(&self, name: &str) -> Option<Group> {
+    pub fn group(&self, name: &str) -> Option<GroupState> {
         let groups = self.state().groups.into_iter();
         groups.into_iter().find(|group| group.name == name)
     }
