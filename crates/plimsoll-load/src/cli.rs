@@ -1,6 +1,6 @@
 //! The `load` commands: arguments, output, exit codes.
 //!
-//! A binary takes [`Args`] into its own command line and calls [`run`].
+//! A binary takes [`LoadArgs`] into its own command line and calls [`run`].
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -18,7 +18,7 @@ use crate::storm::{self, StormArgs};
 
 /// Measurable workloads.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct LoadArgs {
     #[command(subcommand)]
     command: Command,
     /// Print each report, a JSON object (schema plimsoll.load/2), in one line
@@ -74,7 +74,7 @@ const STEADY_EXAMPLES: &str = "Examples:
 /// # Errors
 /// The failure that kept the command from starting or measuring, as one line of
 /// text.
-pub fn run(args: Args) -> Result<ExitCode, LoadError> {
+pub fn run(args: LoadArgs) -> Result<ExitCode, LoadError> {
     let stop = Stop::on_signals()?;
     let json = args.json;
     let mut good = true;
@@ -126,10 +126,10 @@ mod tests {
     #[command(name = "load")]
     struct Standalone {
         #[command(flatten)]
-        args: Args,
+        args: LoadArgs,
     }
 
-    fn parse(line: &str) -> Result<Args, clap::Error> {
+    fn parse(line: &str) -> Result<LoadArgs, clap::Error> {
         Standalone::try_parse_from(line.split(' ')).map(|s| s.args)
     }
 

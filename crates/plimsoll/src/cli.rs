@@ -100,9 +100,9 @@ pub enum Command {
     /// Measure a service beside batch work on this machine, in about 80 seconds
     Demo(DemoArgs),
     /// Simulate the cost of bursts of some groups to the others
-    Sim(crate::sim::Args),
+    Sim(crate::sim::SimArgs),
     /// Run a measurable workload
-    Load(plimsoll_load::cli::Args),
+    Load(plimsoll_load::cli::LoadArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell

@@ -57,13 +57,13 @@ pub enum Mechanism {
 
 /// The mechanisms that steps need, on a host.
 #[derive(Debug, Clone, Copy)]
-pub struct Host {
+pub struct HostMechanisms {
     pub has_guard: bool,
     pub may_be_tuned: bool,
     pub has_sched_ext: bool,
 }
 
-impl Host {
+impl HostMechanisms {
     pub fn of(host: &Capabilities, has_guard: bool, scheduler: &Readiness) -> Self {
         Self {
             has_guard,
@@ -170,7 +170,7 @@ impl Expected {
     }
 
     /// Step that would improve the figures most. `None`: no step would.
-    pub fn step(&self, host: Host) -> Option<String> {
+    pub fn step(&self, host: HostMechanisms) -> Option<String> {
         let now = self.now(host.has_guard);
         let steps = [
             (!host.has_guard, "the guard", &self.guard),
@@ -383,7 +383,7 @@ mod tests {
     fn the_step_is_one_that_the_host_can_take() {
         let expected = Expected::of("7.3.4", 2, None).expect("they can be read");
         let step = |has_guard, has_sched_ext| {
-            let host = Host {
+            let host = HostMechanisms {
                 has_guard,
                 may_be_tuned: false,
                 has_sched_ext,
@@ -400,7 +400,7 @@ mod tests {
             sched_ext: expected.guard.map(|factor| Some(factor? - 0.09)),
             ..expected
         };
-        let host = Host {
+        let host = HostMechanisms {
             has_guard: true,
             may_be_tuned: false,
             has_sched_ext: true,

@@ -1,6 +1,6 @@
 //! Summary of the measured figures in sentences.
 
-use super::outcome::{Outcome, PhaseResult, percent, times};
+use super::outcome::{DemoOutcome, PhaseResult, percent, times};
 
 /// Share of the machine above which other programs distort the figures.
 const OTHERS_NOTABLE: f64 = 0.05;
@@ -10,7 +10,7 @@ const TAIL: f64 = 0.001;
 const TAIL_MIN: f64 = 5.0;
 
 /// The result in a few sentences, the most important first.
-pub fn sentences(outcome: &Outcome) -> Vec<String> {
+pub fn sentences(outcome: &DemoOutcome) -> Vec<String> {
     let doubt = noise(outcome).map(|noise| format!("But {noise}."));
     [
         neighbours(outcome),
@@ -27,7 +27,7 @@ fn ratio_of(phase: &PhaseResult) -> Option<String> {
     phase.p99_ratio.map(times)
 }
 
-fn neighbours(outcome: &Outcome) -> Option<String> {
+fn neighbours(outcome: &DemoOutcome) -> Option<String> {
     let equal = outcome.phase("equal")?;
     let batch = outcome.phase("batch")?;
     let alone = outcome.phase("alone")?;
@@ -43,7 +43,7 @@ fn neighbours(outcome: &Outcome) -> Option<String> {
     ))
 }
 
-fn headroom(outcome: &Outcome) -> Option<String> {
+fn headroom(outcome: &DemoOutcome) -> Option<String> {
     let phase = outcome.phase("headroom")?;
     Some(format!(
         "With 30 % headroom on top the machine was {} busy and p99 {} that of alone.",
@@ -52,7 +52,7 @@ fn headroom(outcome: &Outcome) -> Option<String> {
     ))
 }
 
-fn bursts(outcome: &Outcome) -> Option<String> {
+fn bursts(outcome: &DemoOutcome) -> Option<String> {
     let (quota, burst) = (outcome.phase("quota")?, outcome.phase("quota-burst")?);
     Some(format!(
         "For a bursty service the quota alone made p99 {} what it is without quota; the same \
@@ -63,7 +63,7 @@ fn bursts(outcome: &Outcome) -> Option<String> {
 }
 
 /// Describes the distortion by other programs, if it is large.
-fn noise(outcome: &Outcome) -> Option<String> {
+fn noise(outcome: &DemoOutcome) -> Option<String> {
     let all = || outcome.phases.iter().chain(&outcome.bursts);
     let by_others = |a: &&PhaseResult, b: &&PhaseResult| a.others_ratio.total_cmp(&b.others_ratio);
     let (least, most) = (all().min_by(by_others)?, all().max_by(by_others)?);
@@ -80,7 +80,7 @@ fn noise(outcome: &Outcome) -> Option<String> {
 }
 
 /// Reasons to doubt the figures.
-pub fn cautions(outcome: &Outcome) -> Vec<String> {
+pub fn cautions(outcome: &DemoOutcome) -> Vec<String> {
     let mut cautions = Vec::new();
     if outcome.interrupted {
         cautions.push("ended early: some phases were not measured".into());

@@ -7,7 +7,7 @@ use plimsoll_cgroupfs::{CpuStat, Version};
 use plimsoll_engine::host::Capabilities;
 use plimsoll_load::{Latency, SeriesPoint};
 
-use super::outcome::{Burners, Host, Outcome, PhaseResult};
+use super::outcome::{Burners, DemoHost, DemoOutcome, PhaseResult};
 use super::scenario::{Phase, Scenario, Support};
 use crate::expected::Expected;
 use crate::meter::BusyPoint;
@@ -76,14 +76,14 @@ fn result(phase: &Phase, p99_us: f64, busy_ratio: f64) -> PhaseResult {
     }
 }
 
-pub fn outcome() -> Outcome {
+pub fn outcome() -> DemoOutcome {
     let support = Support {
         no_guard: Some("this host has none".into()),
         ..Support::default()
     };
     let scenario = Scenario::new(Duration::from_secs(8), 2, &host(), &support);
     let report = Path::new("demo.html");
-    let mut outcome = Outcome::new(report, &scenario, Host::of(&host()), 1_772_323_200);
+    let mut outcome = DemoOutcome::new(report, &scenario, DemoHost::of(&host()), 1_772_323_200);
     let figures = [
         (800.0, 0.23),
         (9_000.0, 1.0),

@@ -36,7 +36,7 @@ use crate::daemon::{HostStarter, guard};
 use crate::error::Result;
 use crate::expected::{Expected, Mechanism};
 use crate::output::{self, ResultFile};
-use outcome::{Host, Outcome, SCHEMA};
+use outcome::{DemoHost, DemoOutcome, SCHEMA};
 use runner::Runner;
 use scenario::{Scenario, Support};
 
@@ -50,7 +50,7 @@ pub fn run(args: &DemoArgs) -> Result<ExitCode> {
     let support = support(&hierarchy, &stop)?;
     let cpus = plimsoll_load::available_cpus();
     let scenario = Scenario::new(args.phase, cpus, &host, &support);
-    let mut outcome = Outcome::new(&args.report, &scenario, Host::of(&host), unix_time());
+    let mut outcome = DemoOutcome::new(&args.report, &scenario, DemoHost::of(&host), unix_time());
     let started = Instant::now();
     Runner::new(&hierarchy, host.nr_cpus, &stop, &scenario)?.run(&mut outcome)?;
     outcome.took_seconds = started.elapsed().as_secs_f64();

@@ -1,7 +1,7 @@
 //! Results, and their JSON form.
 //!
 //! # JSON
-//! `plimsoll demo --json` prints one object: [`Outcome`] beside `schema`.
+//! `plimsoll demo --json` prints one object: [`DemoOutcome`] beside `schema`.
 //! Within `plimsoll.demo/1`, fields are only ever added. Times end in `_us`
 //! (microseconds) or `_seconds`; ratios are 1 for the whole.
 
@@ -21,7 +21,7 @@ use crate::meter::BusyPoint;
 pub const SCHEMA: &str = "plimsoll.demo/1";
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Outcome {
+pub struct DemoOutcome {
     pub version: String,
     /// Start time, in seconds since 1970.
     pub started_unix_seconds: u64,
@@ -31,7 +31,7 @@ pub struct Outcome {
     pub interrupted: bool,
     /// Measured time of each phase, as requested.
     pub phase_seconds: f64,
-    pub host: Host,
+    pub host: DemoHost,
     /// Description of the steady service.
     pub service: String,
     /// Load and machine of the figures that `plimsoll doctor` expects; `null`: it has none.
@@ -49,7 +49,7 @@ pub struct Outcome {
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Host {
+pub struct DemoHost {
     /// Release of the kernel.
     pub kernel: String,
     /// Number of online CPUs.
@@ -58,7 +58,7 @@ pub struct Host {
     pub interface: String,
 }
 
-impl Host {
+impl DemoHost {
     /// Reduces the capabilities to these facts.
     pub fn of(host: &Capabilities) -> Self {
         Self {
@@ -130,8 +130,8 @@ impl Burners {
     }
 }
 
-impl Outcome {
-    pub fn new(report: &Path, scenario: &Scenario, host: Host, now: u64) -> Self {
+impl DemoOutcome {
+    pub fn new(report: &Path, scenario: &Scenario, host: DemoHost, now: u64) -> Self {
         Self {
             version: env!("CARGO_PKG_VERSION").into(),
             started_unix_seconds: now,

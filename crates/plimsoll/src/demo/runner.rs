@@ -10,7 +10,7 @@ use plimsoll_daemon::service::LINGER;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_load::{BurnReport, Document, ServiceReport, Stop};
 
-use super::outcome::{Burners, Outcome, PhaseResult, milliseconds, percent};
+use super::outcome::{Burners, DemoOutcome, PhaseResult, milliseconds, percent};
 use super::scenario::{GRACE, Job, Part, Phase, Scenario, WARMUP};
 use crate::error::{CommandError, Result};
 use crate::meter::Meter;
@@ -85,7 +85,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Runs all phases, or those until an interruption.
-    pub fn run(mut self, outcome: &mut Outcome) -> Result<()> {
+    pub fn run(mut self, outcome: &mut DemoOutcome) -> Result<()> {
         let mut is_unguarded = false;
         let count = self.scenario.phases.len();
         for (phase, number) in self.scenario.phases.iter().zip(1..) {

@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, Table};
 
-use super::outcome::{Outcome, PhaseResult, milliseconds, percent, times};
+use super::outcome::{DemoOutcome, PhaseResult, milliseconds, percent, times};
 use crate::error::Result;
 use crate::output::{borderless, fitted, print_line};
 
@@ -93,7 +93,7 @@ pub fn burst_row(phase: &PhaseResult) -> [String; 8] {
     )
 }
 
-pub fn phase_legend(outcome: &Outcome) -> String {
+pub fn phase_legend(outcome: &DemoOutcome) -> String {
     let expected = outcome.expected_at.as_ref();
     let expected = expected.map(|at| format!(" Lab: what `plimsoll doctor` expects, {at}."));
     format!(
@@ -105,7 +105,7 @@ pub fn phase_legend(outcome: &Outcome) -> String {
     )
 }
 
-pub fn burst_legend(outcome: &Outcome) -> String {
+pub fn burst_legend(outcome: &DemoOutcome) -> String {
     format!(
         "The service: {}. That is 1.5 times a period's quota at once and half of it on average; \
          throttled: periods in which it ran out of quota; bursts: periods in which it used saved \
@@ -126,7 +126,7 @@ fn table(header: [&str; 8], rows: Vec<[String; 8]>) -> Table {
 }
 
 /// Both tables with all notes.
-fn text(outcome: &Outcome) -> String {
+fn text(outcome: &DemoOutcome) -> String {
     let mut parts = Vec::new();
     if !outcome.phases.is_empty() {
         let rows = outcome.phases.iter().map(phase_row).collect();
@@ -156,7 +156,7 @@ fn wrapped(text: &str) -> String {
     fitted(borderless([text]), Some(100))
 }
 
-pub fn print(outcome: &Outcome) -> Result<()> {
+pub fn print(outcome: &DemoOutcome) -> Result<()> {
     print_line(&text(outcome))
 }
 

@@ -21,7 +21,7 @@ const GO: u8 = b'g';
 
 /// A process before it executes its command. Dropping it ends the process.
 #[derive(Debug)]
-pub struct Held {
+pub struct HeldCommand {
     /// Name of the command, for errors.
     shown: String,
     /// `None`: the command was released.
@@ -32,7 +32,7 @@ pub struct Held {
     problem: PipeReader,
 }
 
-impl Held {
+impl HeldCommand {
     /// Starts a process for a command. The process has the caller's settings of signals, not
     /// those of this process.
     pub fn start(words: &[OsString]) -> Result<Self> {
@@ -83,7 +83,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldCommand {
     fn drop(&mut self) {
         drop(self.go.take());
         if let Some(mut process) = self.process.take() {
@@ -153,7 +153,7 @@ mod tests {
     fn dropped_command_never_runs() {
         let folder = tempfile::tempdir().unwrap();
         let mark = folder.path().join("mark");
-        let held = Held::start(&words(&format!("touch {}", mark.display()))).unwrap();
+        let held = HeldCommand::start(&words(&format!("touch {}", mark.display()))).unwrap();
         let process = format!("/proc/{}", held.pid());
         drop(held);
         assert!(!std::path::Path::new(&process).exists());

@@ -33,7 +33,7 @@ use crate::error::{CommandError, Result};
 use crate::expected::{self, Expected};
 use crate::output;
 use crate::owner::{self, Owner};
-use held::Held;
+use held::HeldCommand;
 use signals::{Arrived, Signals};
 
 /// Time within which dying processes leave their cgroup. Also the interval of looks while no process
@@ -108,7 +108,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     }
     // Signals are queued from here on.
     let mut signals = Signals::register()?;
-    let held = Held::start(&args.command)?;
+    let held = HeldCommand::start(&args.command)?;
     let handle = handles::of_process(held.pid())?;
     let groups = owner.change(&request, Some(handle.as_fd()))?;
     drop(handle);
@@ -191,7 +191,7 @@ fn caution(hierarchy: &Arc<Hierarchy>, batch: &GroupState) -> Option<String> {
     let caution = expected.caution(has_guard)?;
     let step = has_guard.then(|| {
         let scheduler = plimsoll_scx::SchedExtHost::readiness(&RuntimeFolder::of_this_user());
-        expected.step(expected::Host::of(&host, has_guard, &scheduler))
+        expected.step(expected::HostMechanisms::of(&host, has_guard, &scheduler))
     });
     let more = step.flatten();
     let more = more.unwrap_or_else(|| "`plimsoll doctor` says more".into());

@@ -10,7 +10,7 @@ use crate::error::Result;
 
 /// Arguments of `sim`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct SimArgs {
     #[command(subcommand)]
     command: Command,
 }
@@ -20,10 +20,10 @@ pub struct Args {
 enum Command {
     /// Simulate the cost of bursts of some groups to the others
     #[command(after_help = interference::EXAMPLES)]
-    Interference(interference::Args),
+    Interference(interference::InterferenceArgs),
 }
 
-pub fn run(args: &Args) -> Result<ExitCode> {
+pub fn run(args: &SimArgs) -> Result<ExitCode> {
     match &args.command {
         Command::Interference(args) => interference::run(args),
     }

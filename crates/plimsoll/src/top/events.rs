@@ -20,10 +20,10 @@ use ratatui::crossterm::event::{
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 
-use super::source::{Source, Update};
+use super::source::{StateSource, Update};
 use crate::error::{CommandError, Result};
 
-pub enum Event {
+pub enum TopEvent {
     Key(KeyCode),
     Resized,
     /// The screen was overwritten and must be redrawn.
@@ -39,14 +39,14 @@ pub enum Event {
     Quit,
 }
 
-pub struct Events {
-    queue: Receiver<Event>,
+pub struct TopEvents {
+    queue: Receiver<TopEvent>,
     detail_requests: Sender<String>,
 }
 
-impl Events {
+impl TopEvents {
     /// Starts all threads.
-    pub fn start(source: Source, interval: Duration) -> Result<Self> {
+    pub fn start(source: StateSource, interval: Duration) -> Result<Self> {
         let (sender, queue) = channel();
         let (detail_requests, wished) = channel();
         let signals = Signals::new([SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP]);
@@ -56,7 +56,7 @@ impl Events {
         let for_hang_up = sender.clone();
         thread::spawn(move || {
             wait_for_hang_up([io::stdin().as_fd(), io::stdout().as_fd()]);
-            let _ = for_hang_up.send(Event::Quit);
+            let _ = for_hang_up.send(TopEvent::Quit);
         });
         let for_keys = sender.clone();
         thread::spawn(move || wait_for_keys(&for_keys));
@@ -67,12 +67,12 @@ impl Events {
         })
     }
 
-    pub fn next(&self) -> Event {
+    pub fn next(&self) -> TopEvent {
         // The channel is closed only after all threads have ended.
-        self.queue.recv().unwrap_or(Event::Quit)
+        self.queue.recv().unwrap_or(TopEvent::Quit)
     }
 
-    pub fn try_next(&self) -> Option<Event> {
+    pub fn try_next(&self) -> Option<TopEvent> {
         self.queue.try_recv().ok()
     }
 
@@ -82,11 +82,11 @@ impl Events {
     }
 }
 
-fn wait_for_signals(mut signals: Signals, queue: &Sender<Event>) {
+fn wait_for_signals(mut signals: Signals, queue: &Sender<TopEvent>) {
     for signal in signals.forever() {
         let event = match signal {
-            SIGTSTP => Event::Suspend,
-            ending => Event::Signal(ending),
+            SIGTSTP => TopEvent::Suspend,
+            ending => TopEvent::Signal(ending),
         };
         if queue.send(event).is_err() {
             return;
@@ -106,18 +106,18 @@ fn wait_for_hang_up(both: [BorrowedFd<'_>; 2]) {
     }
 }
 
-fn wait_for_keys(queue: &Sender<Event>) {
+fn wait_for_keys(queue: &Sender<TopEvent>) {
     loop {
         let events = match event::read() {
-            Ok(TerminalEvent::Resize(..)) => vec![Event::Resized],
+            Ok(TerminalEvent::Resize(..)) => vec![TopEvent::Resized],
             Ok(TerminalEvent::Key(key)) if key.kind != KeyEventKind::Release => {
                 key_events(key.code, key.modifiers)
             }
             Ok(_) => Vec::new(),
-            Err(_) => vec![Event::Quit],
+            Err(_) => vec![TopEvent::Quit],
         };
         for event in events {
-            let is_end = matches!(event, Event::Quit);
+            let is_end = matches!(event, TopEvent::Quit);
             if queue.send(event).is_err() || is_end {
                 return;
             }
@@ -128,36 +128,39 @@ fn wait_for_keys(queue: &Sender<Event>) {
 /// Converts a key press. Escape directly followed by another key, as on a slow
 /// line, is read as that key with Alt; since Alt has no meaning here, it is
 /// split again.
-fn key_events(code: KeyCode, modifiers: KeyModifiers) -> Vec<Event> {
+fn key_events(code: KeyCode, modifiers: KeyModifiers) -> Vec<TopEvent> {
     let with_control = modifiers.contains(KeyModifiers::CONTROL);
     let escape = modifiers.contains(KeyModifiers::ALT);
-    let escape = escape.then_some(Event::Key(KeyCode::Esc));
+    let escape = escape.then_some(TopEvent::Key(KeyCode::Esc));
     escape
         .into_iter()
         .chain(key_event(code, with_control))
         .collect()
 }
 
-fn key_event(code: KeyCode, with_control: bool) -> Option<Event> {
+fn key_event(code: KeyCode, with_control: bool) -> Option<TopEvent> {
     match code {
-        KeyCode::Char('c') if with_control => Some(Event::Quit),
-        KeyCode::Char('z') if with_control => Some(Event::Suspend),
-        KeyCode::Char('l') if with_control => Some(Event::Overwritten),
+        KeyCode::Char('c') if with_control => Some(TopEvent::Quit),
+        KeyCode::Char('z') if with_control => Some(TopEvent::Suspend),
+        KeyCode::Char('l') if with_control => Some(TopEvent::Overwritten),
         KeyCode::Char(_) if with_control => None,
-        key => Some(Event::Key(key)),
+        key => Some(TopEvent::Key(key)),
     }
 }
 
 /// Reads the state in every interval, and details in between.
 fn poll_source(
-    mut source: Source,
+    mut source: StateSource,
     interval: Duration,
     wished: &Receiver<String>,
-    queue: &Sender<Event>,
+    queue: &Sender<TopEvent>,
 ) {
     loop {
         let begun = Instant::now();
-        if queue.send(Event::Updated(Box::new(source.read()))).is_err() {
+        if queue
+            .send(TopEvent::Updated(Box::new(source.read())))
+            .is_err()
+        {
             return;
         }
         loop {
@@ -166,7 +169,7 @@ fn poll_source(
                 Ok(group) => {
                     // On an error, the group is shown without details.
                     let details = source.details(&group).unwrap_or_default();
-                    if queue.send(Event::Details(Box::new(details))).is_err() {
+                    if queue.send(TopEvent::Details(Box::new(details))).is_err() {
                         return;
                     }
                 }
@@ -184,7 +187,7 @@ mod tests {
     fn keys(code: KeyCode, modifiers: KeyModifiers) -> Vec<KeyCode> {
         let events = key_events(code, modifiers).into_iter();
         let key = |event| match event {
-            Event::Key(key) => Some(key),
+            TopEvent::Key(key) => Some(key),
             _ => None,
         };
         events.filter_map(key).collect()
@@ -203,8 +206,8 @@ mod tests {
         let control = KeyModifiers::CONTROL;
         assert_eq!(keys(KeyCode::Char('r'), control), []);
         let quit = key_events(KeyCode::Char('c'), control);
-        assert!(matches!(quit[..], [Event::Quit]));
+        assert!(matches!(quit[..], [TopEvent::Quit]));
         let stop = key_events(KeyCode::Char('z'), control);
-        assert!(matches!(stop[..], [Event::Suspend]));
+        assert!(matches!(stop[..], [TopEvent::Suspend]));
     }
 }

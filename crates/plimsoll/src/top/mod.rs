@@ -23,9 +23,9 @@ pub use columns::Column;
 
 use crate::error::{CommandError, Result};
 use draw::Look as Appearance;
-use events::{Event, Events};
+use events::{TopEvent, TopEvents};
 use model::Model;
-use source::Source;
+use source::StateSource;
 use terminal::Screen;
 
 /// Examples at the end of the help.
@@ -82,7 +82,7 @@ pub fn run(args: &TopArgs) -> Result<ExitCode> {
 }
 
 fn once(mut model: Model, as_json: bool) -> Result<ExitCode> {
-    let mut source = Source::new();
+    let mut source = StateSource::new();
     model.take(source.read()?);
     thread::sleep(model.interval);
     model.take(source.read()?);
@@ -98,7 +98,7 @@ fn once(mut model: Model, as_json: bool) -> Result<ExitCode> {
 fn live(mut model: Model) -> Result<Option<i32>> {
     let appearance = Appearance::of_environment();
     let mut screen = Screen::take()?;
-    let events = Events::start(Source::new(), model.interval)?;
+    let events = TopEvents::start(StateSource::new(), model.interval)?;
     loop {
         let drawn = screen
             .terminal
@@ -111,17 +111,17 @@ fn live(mut model: Model) -> Result<Option<i32>> {
         // Handles all queued events before it draws once.
         while let Some(event) = next {
             match event {
-                Event::Key(key) => model.press(key),
-                Event::Resized => (),
-                Event::Updated(update) => match *update {
+                TopEvent::Key(key) => model.press(key),
+                TopEvent::Resized => (),
+                TopEvent::Updated(update) => match *update {
                     Ok(update) => model.take(update),
                     Err(error) => model.fail(error.to_string()),
                 },
-                Event::Details(details) => model.details = *details,
-                Event::Suspend => screen.suspend()?,
-                Event::Overwritten => screen.forget()?,
-                Event::Signal(signal) => return Ok(Some(signal)),
-                Event::Quit => return Ok(None),
+                TopEvent::Details(details) => model.details = *details,
+                TopEvent::Suspend => screen.suspend()?,
+                TopEvent::Overwritten => screen.forget()?,
+                TopEvent::Signal(signal) => return Ok(Some(signal)),
+                TopEvent::Quit => return Ok(None),
             }
             if model.has_quit {
                 return Ok(None);

@@ -151,7 +151,7 @@ pub fn run(args: OutputArgs) -> Result<ExitCode> {
     let has_guard = checked.is_ok();
     let guard = checked.map_or_else(|error| format!("no: {error}"), |()| "yes".to_owned());
     let sched_ext = SchedExtReport::new(&host)?;
-    let steps = expected::Host::of(&host, has_guard, &sched_ext.ready);
+    let steps = expected::HostMechanisms::of(&host, has_guard, &sched_ext.ready);
     let expected = Expected::of(&host.kernel, host.nr_cpus, host.is_lazy);
     let step = expected.as_ref().and_then(|expected| expected.step(steps));
     let report = Report {

@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use humantime::format_rfc3339_seconds;
 
 use super::super::findings;
-use super::super::outcome::{Outcome, PhaseResult};
+use super::super::outcome::{DemoOutcome, PhaseResult};
 use super::super::table;
 use super::plot;
 use crate::error::Result;
@@ -39,7 +39,7 @@ fn escaped(text: &str) -> String {
     escaped
 }
 
-pub fn page(outcome: &Outcome) -> Result<String> {
+pub fn page(outcome: &DemoOutcome) -> Result<String> {
     let mut body = String::new();
     body += &heading(outcome);
     if !outcome.phases.is_empty() {
@@ -75,7 +75,7 @@ pub fn page(outcome: &Outcome) -> Result<String> {
     ))
 }
 
-fn heading(outcome: &Outcome) -> String {
+fn heading(outcome: &DemoOutcome) -> String {
     let host = &outcome.host;
     let started = UNIX_EPOCH + Duration::from_secs(outcome.started_unix_seconds);
     let facts = [
@@ -141,7 +141,7 @@ fn html_table(header: [&str; 8], rows: impl Iterator<Item = [String; 8]>) -> Str
     )
 }
 
-fn commands(outcome: &Outcome) -> String {
+fn commands(outcome: &DemoOutcome) -> String {
     let phase = |phase: &PhaseResult| {
         let lines: Vec<_> = phase.commands.iter().map(|line| escaped(line)).collect();
         // All jobs but the last run in the background.
@@ -159,7 +159,7 @@ fn commands(outcome: &Outcome) -> String {
     )
 }
 
-fn notes(outcome: &Outcome) -> String {
+fn notes(outcome: &DemoOutcome) -> String {
     let own = outcome
         .notes
         .iter()

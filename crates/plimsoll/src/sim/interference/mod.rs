@@ -25,7 +25,7 @@ use plimsoll_sim::interference::{CellReport, Experiment, Watch};
 
 use crate::error::{CommandError, Result};
 use crate::output::{self, Progress, ResultFile, print_line};
-use outcome::{Outcome, SCHEMA};
+use outcome::{InterferenceOutcome, SCHEMA};
 
 /// Examples at the end of the help.
 pub const EXAMPLES: &str = "Examples:
@@ -39,7 +39,7 @@ pub const EXAMPLES: &str = "Examples:
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Arguments of `sim interference`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct InterferenceArgs {
     #[command(flatten)]
     rows: rows::RowArgs,
     /// Reproduce the table of the source, and print its figures for comparison
@@ -70,7 +70,7 @@ pub struct Args {
 }
 
 /// Runs the experiment and prints the results.
-pub fn run(args: &Args) -> Result<ExitCode> {
+pub fn run(args: &InterferenceArgs) -> Result<ExitCode> {
     let source = if args.published {
         published::rows()
     } else {
@@ -88,7 +88,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let picture = args.plot.as_deref().map(picture).transpose()?;
     let stop = Stop::on_signals()?;
     let reports = simulate(&experiment, &stop)?;
-    let outcome = Outcome::new(&experiment, reports, &source);
+    let outcome = InterferenceOutcome::new(&experiment, reports, &source);
     if outcome.cells.is_empty() {
         return Ok(exit_code(&stop));
     }
@@ -155,7 +155,7 @@ fn simulate(experiment: &Experiment, stop: &Stop) -> Result<Vec<Vec<CellReport>>
     }
 }
 
-fn print(outcome: &Outcome, args: &Args) -> Result<()> {
+fn print(outcome: &InterferenceOutcome, args: &InterferenceArgs) -> Result<()> {
     if args.json {
         return output::print_json(SCHEMA, outcome);
     }

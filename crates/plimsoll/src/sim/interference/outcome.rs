@@ -1,7 +1,7 @@
 //! Results of an experiment, and their JSON form.
 //!
 //! # JSON
-//! `plimsoll sim interference --json` prints one object: [`Outcome`] beside
+//! `plimsoll sim interference --json` prints one object: [`InterferenceOutcome`] beside
 //! `schema`. Within `plimsoll.sim-interference/1`, fields are only ever added.
 //! Ratios are 1 for the whole.
 
@@ -15,7 +15,7 @@ use super::rows::show_burst;
 pub const SCHEMA: &str = "plimsoll.sim-interference/1";
 
 #[derive(Debug, Clone, Serialize)]
-pub struct Outcome {
+pub struct InterferenceOutcome {
     /// Version of Plimsoll.
     pub version: &'static str,
     pub seed: u64,
@@ -24,12 +24,12 @@ pub struct Outcome {
     /// Whether all of them were run.
     pub complete: bool,
     /// The cells, by row and burst, without cells of which nothing was run.
-    pub cells: Vec<Cell>,
+    pub cells: Vec<InterferenceCell>,
 }
 
 /// A row of groups under one burst.
 #[derive(Debug, Clone, Serialize)]
-pub struct Cell {
+pub struct InterferenceCell {
     /// `exponential`, `poisson`, `pareto`, `lognormal` or `empirical`.
     pub distribution: &'static str,
     /// α of Pareto, σ of lognormal.
@@ -109,7 +109,12 @@ fn mean(row: &Row) -> f64 {
     (wanted.sum::<f64>() / quotas * 1e9).round() / 1e9
 }
 
-fn cell(row: &Row, bursts: &[Burst], report: CellReport, printed: Option<&PublishedCell>) -> Cell {
+fn cell(
+    row: &Row,
+    bursts: &[Burst],
+    report: CellReport,
+    printed: Option<&PublishedCell>,
+) -> InterferenceCell {
     let (shape, samples) = match &row.distribution {
         Distribution::Pareto { alpha } => (Some(*alpha), None),
         Distribution::Lognormal { sigma } => (Some(*sigma), None),
@@ -117,7 +122,7 @@ fn cell(row: &Row, bursts: &[Burst], report: CellReport, printed: Option<&Publis
         _ => (None, None),
     };
     let is_same = bursts.windows(2).all(|two| two[0] == two[1]);
-    Cell {
+    InterferenceCell {
         distribution: row.distribution.name(),
         shape,
         samples,
@@ -134,7 +139,7 @@ fn cell(row: &Row, bursts: &[Burst], report: CellReport, printed: Option<&Publis
     }
 }
 
-impl Outcome {
+impl InterferenceOutcome {
     /// Converts the reports of an experiment. `published`: its rows in the
     /// source, or empty.
     pub fn new(

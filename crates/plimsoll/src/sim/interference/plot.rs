@@ -7,7 +7,7 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
-use super::outcome::{Cell, Outcome};
+use super::outcome::{InterferenceCell, InterferenceOutcome};
 use crate::error::Result;
 use crate::output::drawing::{self, Area, FONT, GRID, INK, LINES, MUTED, failed, label, text_at};
 
@@ -28,7 +28,7 @@ const APART: f64 = 0.004;
 
 type Chart<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, LogCoord<f64>>>;
 
-fn title(cell: &Cell) -> String {
+fn title(cell: &InterferenceCell) -> String {
     let demand = match (cell.shape, &cell.samples, cell.distribution) {
         (Some(shape), _, "pareto") => format!("pareto, alpha {shape}"),
         (Some(shape), _, _) => format!("{}, sigma {shape}", cell.distribution),
@@ -42,12 +42,12 @@ fn title(cell: &Cell) -> String {
     format!("{demand}, {groups}")
 }
 
-fn burst(cell: &Cell) -> &str {
+fn burst(cell: &InterferenceCell) -> &str {
     cell.burst.as_deref().unwrap_or("mixed")
 }
 
-pub fn draw(outcome: &Outcome) -> Result<String> {
-    let panels: Vec<&[Cell]> = outcome
+pub fn draw(outcome: &InterferenceOutcome) -> Result<String> {
+    let panels: Vec<&[InterferenceCell]> = outcome
         .cells
         .chunk_by(|a, b| title(a) == title(b))
         .take(PANELS_MAX)
@@ -100,14 +100,19 @@ fn head(root: &Area, bursts: &[&str]) -> Result<()> {
 }
 
 /// Lowest and highest utilisation, with a margin.
-fn utilisations(cells: &[Cell]) -> (f64, f64) {
+fn utilisations(cells: &[InterferenceCell]) -> (f64, f64) {
     let all = || cells.iter().map(|cell| cell.report.utilisation.mean);
     let (low, high) = (all().fold(1.0, f64::min), all().fold(0.0, f64::max));
     let room = (0.08 * (high - low)).max(0.05);
     ((low - room).max(0.0), (high + room).min(1.0))
 }
 
-fn panel(root: &Area, cells: &[Cell], bursts: &[&str], (low, high): (f64, f64)) -> Result<()> {
+fn panel(
+    root: &Area,
+    cells: &[InterferenceCell],
+    bursts: &[&str],
+    (low, high): (f64, f64),
+) -> Result<()> {
     let mut chart = ChartBuilder::on(root)
         .margin(8)
         .margin_right(16)
@@ -131,7 +136,8 @@ fn panel(root: &Area, cells: &[Cell], bursts: &[&str], (low, high): (f64, f64)) 
         .draw()
         .map_err(failed)?;
     for (index, (name, colour)) in bursts.iter().zip(LINES.iter().cycle()).enumerate() {
-        let own: Vec<&Cell> = cells.iter().filter(|cell| burst(cell) == *name).collect();
+        let own: Vec<&InterferenceCell> =
+            cells.iter().filter(|cell| burst(cell) == *name).collect();
         let shift = (index as f64 - (bursts.len() as f64 - 1.0) / 2.0) * APART * (high - low);
         curve(&mut chart, &own, shift, *colour)?;
     }
@@ -144,8 +150,13 @@ fn percent(ratio: f64) -> String {
     format!("{percent} %")
 }
 
-fn curve(chart: &mut Chart, cells: &[&Cell], shift: f64, colour: RGBColor) -> Result<()> {
-    let at = |cell: &Cell| cell.report.utilisation.mean + shift;
+fn curve(
+    chart: &mut Chart,
+    cells: &[&InterferenceCell],
+    shift: f64,
+    colour: RGBColor,
+) -> Result<()> {
+    let at = |cell: &InterferenceCell| cell.report.utilisation.mean + shift;
     let mut points: Vec<(f64, f64)> = Vec::with_capacity(cells.len());
     for cell in cells {
         let missed = cell.report.missed;

@@ -3,7 +3,7 @@
 use comfy_table::{CellAlignment, Table};
 use plimsoll_sim::interference::{CellReport, Estimate};
 
-use super::outcome::{Cell, Member, Outcome, Published};
+use super::outcome::{InterferenceCell, InterferenceOutcome, Member, Published};
 use crate::output::borderless;
 
 const COLUMNS: [&str; 8] = [
@@ -72,7 +72,7 @@ fn percent(ratio: f64) -> String {
     format!("{}%", (ratio * 1e5).round() / 1e3)
 }
 
-fn demand(cell: &Cell) -> String {
+fn demand(cell: &InterferenceCell) -> String {
     match (cell.shape, &cell.samples) {
         (Some(shape), _) => format!("{}:{shape}", cell.distribution),
         (None, Some(file)) => file.clone(),
@@ -80,7 +80,7 @@ fn demand(cell: &Cell) -> String {
     }
 }
 
-fn asked(cell: &Cell) -> [String; 4] {
+fn asked(cell: &InterferenceCell) -> [String; 4] {
     [
         demand(cell),
         cell.groups.to_string(),
@@ -89,7 +89,7 @@ fn asked(cell: &Cell) -> [String; 4] {
     ]
 }
 
-fn row(cell: &Cell) -> Vec<String> {
+fn row(cell: &InterferenceCell) -> Vec<String> {
     let report = &cell.report;
     let mut row = asked(cell).to_vec();
     row.extend([wcet(report), missed(report), p99(report)]);
@@ -98,7 +98,7 @@ fn row(cell: &Cell) -> Vec<String> {
 }
 
 /// Marks differences that chance does not explain with a star.
-fn published_row(cell: &Cell, source: &Published) -> Vec<String> {
+fn published_row(cell: &InterferenceCell, source: &Published) -> Vec<String> {
     let report = &cell.report;
     let star = if source.agrees { "" } else { " *" };
     let mut row = asked(cell).to_vec();
@@ -119,7 +119,7 @@ fn align(table: &mut Table) {
     }
 }
 
-fn cells(outcome: &Outcome) -> String {
+fn cells(outcome: &InterferenceOutcome) -> String {
     let is_published = outcome.cells.iter().any(|cell| cell.published.is_some());
     let columns: &[&str] = match is_published {
         true => &PUBLISHED_COLUMNS,
@@ -159,13 +159,13 @@ fn members(members: &[Member]) -> String {
 }
 
 /// Explanation of the columns, and number of periods.
-fn notes(outcome: &Outcome) -> String {
+fn notes(outcome: &InterferenceOutcome) -> String {
     let mut text = format!(
         "WCET: periods until the deadline is met; ±: 95 % confidence.\n\
          {} periods each, seed {}.",
         outcome.periods, outcome.seed
     );
-    let differs = |cell: &Cell| cell.published.is_some_and(|source| !source.agrees);
+    let differs = |cell: &InterferenceCell| cell.published.is_some_and(|source| !source.agrees);
     let differing = outcome.cells.iter().filter(|cell| differs(cell)).count();
     if differing > 0 {
         text +=
@@ -180,7 +180,7 @@ fn notes(outcome: &Outcome) -> String {
 }
 
 /// The whole text, without a final newline.
-pub fn text(outcome: &Outcome) -> String {
+pub fn text(outcome: &InterferenceOutcome) -> String {
     let mut parts = vec![cells(outcome), notes(outcome)];
     let differing = outcome.cells.iter().find(|cell| !cell.members.is_empty());
     if let Some(cell) = differing {

@@ -10,7 +10,7 @@ use plimsoll_engine::host::nr_cpus_online;
 
 use crate::error::{CommandError, Result};
 
-pub struct Kernel {
+pub struct KernelSource {
     /// Meter of the machine's busy time; `None`: it was not read yet.
     busy: Option<BusyMeter>,
     busy_usec: u64,
@@ -23,7 +23,7 @@ fn monotonic_usec() -> Result<u64> {
     Ok(now.tv_sec().unsigned_abs() * 1_000_000 + now.tv_nsec().unsigned_abs() / 1_000)
 }
 
-impl Kernel {
+impl KernelSource {
     pub fn new() -> Self {
         Self {
             busy: None,

@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::error::{CommandError, Result};
 use crate::owner::Owner;
 use crate::target::Target;
-use kernel::Kernel;
+use kernel::KernelSource;
 
 /// Time limit for a connection, and for an answer, before an error is shown.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -35,17 +35,17 @@ pub struct Update {
     pub state: State,
 }
 
-pub struct Source {
+pub struct StateSource {
     /// The owner that has answered last.
     owner: Option<Owner>,
-    kernel: Kernel,
+    kernel: KernelSource,
 }
 
-impl Source {
+impl StateSource {
     pub fn new() -> Self {
         Self {
             owner: None,
-            kernel: Kernel::new(),
+            kernel: KernelSource::new(),
         }
     }
 
@@ -152,7 +152,7 @@ mod tests {
             serve(&listener, &[good.clone(), refused]);
             serve(&listener, &[good, "garbage".into()]);
         });
-        let mut source = Source::new();
+        let mut source = StateSource::new();
         let found = || Owner::at(&runtime).unwrap();
         source.owner = found();
         assert_eq!(source.read().unwrap().state, state);
