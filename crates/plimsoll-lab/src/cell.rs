@@ -11,25 +11,25 @@ use crate::workload::Workload;
 
 /// A kernel, with its default settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kernel {
+pub enum KernelVersion {
     V6_1,
     V6_12,
     V6_18,
     V7,
 }
 
-const NAMES: [(Kernel, &str); 4] = [
-    (Kernel::V6_1, "6.1"),
-    (Kernel::V6_12, "6.12"),
-    (Kernel::V6_18, "6.18"),
-    (Kernel::V7, "7"),
+const NAMES: [(KernelVersion, &str); 4] = [
+    (KernelVersion::V6_1, "6.1"),
+    (KernelVersion::V6_12, "6.12"),
+    (KernelVersion::V6_18, "6.18"),
+    (KernelVersion::V7, "7"),
 ];
-named!(Kernel, "kernel", NAMES);
+named!(KernelVersion, "kernel", NAMES);
 
 /// One measurement of the matrix. `--cell` takes its name, `KERNEL/CPUS/POLICY/WORKLOAD`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cell {
-    pub kernel: Kernel,
+    pub kernel: KernelVersion,
     pub cpus: Cpus,
     pub workload: Workload,
     pub policy: Policy,
@@ -37,7 +37,7 @@ pub struct Cell {
 
 impl Cell {
     #[must_use]
-    pub fn new(kernel: Kernel, cpus: Cpus, policy: Policy, workload: Workload) -> Self {
+    pub fn new(kernel: KernelVersion, cpus: Cpus, policy: Policy, workload: Workload) -> Self {
         Self {
             kernel,
             cpus,

@@ -16,7 +16,7 @@ use crate::guests::{
     self, MEASURED, digest, in_parallel, keep, kept, last_line, output_of, said_by, say,
     this_program,
 };
-use crate::results::Outcome;
+use crate::results::CellOutcome;
 use crate::workload::Workload;
 
 /// Timeouts of a guest in seconds: of its own time, and of the host's.
@@ -36,7 +36,7 @@ struct Tool {
 
 /// Measures cells in parallel, prints a line for each, and returns the outcomes. A failed cell
 /// is reported in its line, and the others continue.
-pub fn measure(cells: &[Cell], jobs: usize) -> Result<(Vec<Outcome>, usize)> {
+pub fn measure(cells: &[Cell], jobs: usize) -> Result<(Vec<CellOutcome>, usize)> {
     fs::create_dir_all(FIGURES).map_err(LabError::file(FIGURES))?;
     let (begun, ended) = (Instant::now(), AtomicUsize::new(0));
     let outcomes = in_parallel(jobs, cells, |cell| {
@@ -55,12 +55,12 @@ pub fn measure(cells: &[Cell], jobs: usize) -> Result<(Vec<Outcome>, usize)> {
         }
         result.ok()
     });
-    let found: Vec<Outcome> = outcomes.into_iter().flatten().collect();
+    let found: Vec<CellOutcome> = outcomes.into_iter().flatten().collect();
     let failed = cells.len() - found.len();
     Ok((found, failed))
 }
 
-fn measure_cell(cell: &Cell) -> Result<Outcome> {
+fn measure_cell(cell: &Cell) -> Result<CellOutcome> {
     let tools = tools(cell)?;
     let programs = digest_of(cell, &tools)?;
     let name = cell.to_string().replace('/', "_");
@@ -146,7 +146,7 @@ fn digest_of(cell: &Cell, tools: &[Tool]) -> Result<String> {
 }
 
 /// Boots a guest and reads its result.
-fn boot(cell: &Cell, tools: &[Tool]) -> Result<Outcome> {
+fn boot(cell: &Cell, tools: &[Tool]) -> Result<CellOutcome> {
     // Paths affect digits, so the guest's are independent of this machine's.
     let flags = [
         ("--directory", FOLDER.to_owned()),
@@ -176,7 +176,7 @@ fn boot(cell: &Cell, tools: &[Tool]) -> Result<Outcome> {
 }
 
 /// Main figure of a cell.
-fn brief(outcome: &Outcome) -> String {
+fn brief(outcome: &CellOutcome) -> String {
     for (name, words) in [
         ("p99_us", "p99 µs"),
         ("p99_median_us", "median p99 µs"),

@@ -66,10 +66,10 @@ pub fn merge<Row: Stored>(path: &Path, new: Vec<Row>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::Outcome;
+    use crate::results::CellOutcome;
 
-    fn outcome(cell: &str, kernel: &str) -> Outcome {
-        Outcome {
+    fn outcome(cell: &str, kernel: &str) -> CellOutcome {
+        CellOutcome {
             cell: cell.to_owned(),
             kernel: kernel.to_owned(),
             figures: [("p99_us".to_owned(), 1.5)].into(),
@@ -83,7 +83,7 @@ mod tests {
         let other = outcome("a", "other");
         merge(&path, vec![old, other.clone()]).unwrap();
         merge(&path, vec![first.clone(), second.clone()]).unwrap();
-        let rows: Vec<Outcome> = read(&path).unwrap();
+        let rows: Vec<CellOutcome> = read(&path).unwrap();
         fs::remove_file(&path).unwrap();
         assert_eq!(rows, [other, first, second]);
     }

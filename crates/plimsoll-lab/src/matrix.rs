@@ -1,7 +1,7 @@
 //! Cells of the matrix: a selection for `make lab`, and all for `make lab-full`.
 
 use crate::cell::Cell;
-use crate::cell::Kernel::{self, V6_1, V6_12, V6_18, V7};
+use crate::cell::KernelVersion::{self, V6_1, V6_12, V6_18, V7};
 use crate::cpus::Cpus;
 use crate::policy::Policy;
 use crate::workload::Workload;
@@ -28,9 +28,9 @@ pub const HEADLINE_LOADS: [(Workload, &str); 4] = [
 ];
 
 /// The kernels that are measured, in the order of the tables.
-pub const KERNELS: [Kernel; 2] = [V7, V6_18];
+pub const KERNELS: [KernelVersion; 2] = [V7, V6_18];
 /// Kernels of stable releases, on which only the service beside stock policies is measured.
-pub const STABLE_KERNELS: [Kernel; 2] = [V6_12, V6_1];
+pub const STABLE_KERNELS: [KernelVersion; 2] = [V6_12, V6_1];
 const STOCK_POLICIES: [Policy; 4] = [
     Policy::Alone,
     Policy::CpuIdle,
@@ -85,7 +85,7 @@ pub const SWITCHES: [Policy; 6] = [
 struct Cells(Vec<Cell>);
 
 impl Cells {
-    fn add(&mut self, kernel: Kernel, cpus: Cpus, policies: &[Policy], workload: Workload) {
+    fn add(&mut self, kernel: KernelVersion, cpus: Cpus, policies: &[Policy], workload: Workload) {
         for policy in policies {
             let cell = Cell::new(kernel, cpus, *policy, workload);
             if workload.check(*policy, cpus).is_ok() && !self.0.contains(&cell) {
@@ -159,7 +159,7 @@ pub fn full() -> Vec<Cell> {
 }
 
 /// The experiments of the sources.
-fn sources(cells: &mut Cells, kernel: Kernel) {
+fn sources(cells: &mut Cells, kernel: KernelVersion) {
     cells.add(kernel, Cpus::TWO, &BESIDE, Workload::Bt1);
     cells.add(kernel, Cpus::TWO, &BESIDE, Workload::Bt2);
     for percent in LATENCY_LOADS {

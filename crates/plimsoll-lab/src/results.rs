@@ -14,14 +14,14 @@ pub type Figures = BTreeMap<String, f64>;
 
 /// Result of one cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct CellOutcome {
     pub cell: String,
     /// The kernel's own version.
     pub kernel: String,
     pub figures: Figures,
 }
 
-impl Stored for Outcome {
+impl Stored for CellOutcome {
     const SCHEMA: &'static str = "plimsoll.lab/1";
     const KEY: &'static str = "cells";
 
@@ -33,7 +33,7 @@ impl Stored for Outcome {
 /// All cells of a file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Results {
-    pub cells: Vec<Outcome>,
+    pub cells: Vec<CellOutcome>,
 }
 
 impl Results {
@@ -43,7 +43,7 @@ impl Results {
     }
 
     #[must_use]
-    pub fn of(&self, cell: &Cell) -> Option<&Outcome> {
+    pub fn of(&self, cell: &Cell) -> Option<&CellOutcome> {
         let name = cell.to_string();
         self.cells.iter().find(|outcome| outcome.cell == name)
     }

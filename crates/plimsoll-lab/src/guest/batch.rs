@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use super::group::Group;
+use super::group::GuestGroup;
 use super::{FOLDER, PLIMSOLL, SETTLE, text};
 use crate::cpus::Cpus;
 use crate::error::{LabError, Result};
@@ -30,7 +30,7 @@ const REPORT_EVERY: &str = "100ms";
 
 /// Running batch work, and the processes that limit it.
 #[derive(Debug)]
-pub struct Batch {
+pub struct GuestBatch {
     /// The command, or the `plimsoll run` around it.
     child: Option<Child>,
     /// Whether `child` is `plimsoll run`.
@@ -39,13 +39,13 @@ pub struct Batch {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Progress {
+pub struct BatchProgress {
     pub at_seconds: f64,
     pub units: f64,
     pub cpu_seconds: f64,
 }
 
-impl Batch {
+impl GuestBatch {
     /// Starts burners and waits until they run.
     pub fn start(policy: Policy, cpus: Cpus) -> Result<Self> {
         let mut batch = Self::scheduler_alone(policy)?;
@@ -103,21 +103,21 @@ impl Batch {
     }
 
     /// Progress of the batch work; zero without any.
-    pub fn progress(&self) -> Result<Progress> {
+    pub fn progress(&self) -> Result<BatchProgress> {
         if self.child.is_none() {
-            return Ok(Progress::default());
+            return Ok(BatchProgress::default());
         }
         Self::read().ok_or_else(|| LabError::Guest("the batch work says nothing".to_owned()))
     }
 
-    fn read() -> Option<Progress> {
+    fn read() -> Option<BatchProgress> {
         let said = fs::read_to_string(PROGRESS).ok()?;
         let line: Value = said
             .lines()
             .rev()
             .find_map(|line| serde_json::from_str(line).ok())?;
         let number = |name: &str| line[name].as_f64();
-        Some(Progress {
+        Some(BatchProgress {
             at_seconds: number("elapsed_seconds")?,
             units: number("units")?,
             cpu_seconds: number("cpu_seconds")?,
@@ -214,7 +214,7 @@ pub fn prefix(policy: Policy, cpus: Cpus) -> Result<Vec<String>> {
         Policy::SchedExt(headroom) => return Ok(plimsoll("sched-ext", headroom)),
         _ => {}
     }
-    let group = Group::make("batch")?;
+    let group = GuestGroup::make("batch")?;
     let mut words = vec![
         "sh".to_owned(),
         "-c".to_owned(),

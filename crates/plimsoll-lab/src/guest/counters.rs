@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use super::batch::{Batch, Progress};
+use super::batch::{BatchProgress, GuestBatch};
 use super::group::ROOT;
 use super::text;
 use crate::error::{LabError, Result};
@@ -15,11 +15,11 @@ pub struct Window {
     begun: Instant,
     ran_ns: u64,
     controller_ns: u64,
-    batch: Progress,
+    batch: BatchProgress,
 }
 
 impl Window {
-    pub fn open(batch: &Batch) -> Result<Self> {
+    pub fn open(batch: &GuestBatch) -> Result<Self> {
         Ok(Self {
             begun: Instant::now(),
             ran_ns: ran_ns()?,
@@ -29,7 +29,7 @@ impl Window {
     }
 
     /// Returns figures of the machine over the window.
-    pub fn close(self, batch: &Batch) -> Result<Figures> {
+    pub fn close(self, batch: &GuestBatch) -> Result<Figures> {
         let elapsed_ns = self.begun.elapsed().as_nanos() as f64;
         let cpus = cpus()?;
         let busy = (ran_ns()? - self.ran_ns) as f64 / (elapsed_ns * cpus);
@@ -99,7 +99,7 @@ pub fn cpus() -> Result<f64> {
 }
 
 /// CPU time of the process that controls batch work, all threads; 0 if there is none.
-fn controller_ns(batch: &Batch) -> u64 {
+fn controller_ns(batch: &GuestBatch) -> u64 {
     let Some(pid) = batch.controller() else {
         return 0;
     };

@@ -13,7 +13,7 @@ pub const ROOT: &str = "/sys/fs/cgroup";
 
 /// A cgroup (version 2) below the root.
 #[derive(Debug)]
-pub struct Group {
+pub struct GuestGroup {
     path: PathBuf,
     /// Whether commands that start in the group are of the class `SCHED_FIFO`.
     is_real_time: bool,
@@ -22,7 +22,7 @@ pub struct Group {
 /// Priority of real-time tasks.
 const PRIORITY: libc::c_int = 10;
 
-impl Group {
+impl GuestGroup {
     pub fn make(name: &str) -> Result<Self> {
         let path = Path::new(ROOT).join(name);
         fs::create_dir(&path).map_err(LabError::file(&path))?;

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 
 use super::counters::round;
-use super::group::Group;
+use super::group::GuestGroup;
 use super::{LAB, PLIMSOLL};
 use crate::cpus::Cpus;
 use crate::error::{LabError, Result};
@@ -48,12 +48,12 @@ fn flags(workload: Workload, cpus: Cpus, seconds: u32, seed: u32) -> String {
 }
 
 /// Runs a request service in its group and reads its latencies.
-pub fn service(group: &Group, workload: Workload, cpus: Cpus) -> Result<Figures> {
+pub fn service(group: &GuestGroup, workload: Workload, cpus: Cpus) -> Result<Figures> {
     latencies(&serve(group, workload, cpus, SECONDS, 1)?)
 }
 
 /// Runs the service once for each seed: median and worst p99, and the longest request of all.
-pub fn seeds(group: &Group, workload: Workload, cpus: Cpus) -> Result<Figures> {
+pub fn seeds(group: &GuestGroup, workload: Workload, cpus: Cpus) -> Result<Figures> {
     let (mut p99s, mut max) = (Vec::new(), 0.0_f64);
     for seed in 1..=SEEDS {
         let said = serve(group, workload, cpus, SEED_SECONDS, seed)?;
@@ -90,7 +90,7 @@ fn latencies(said: &Value) -> Result<Figures> {
 
 /// Runs a request service in its group and returns its whole report.
 pub fn serve(
-    group: &Group,
+    group: &GuestGroup,
     workload: Workload,
     cpus: Cpus,
     seconds: u32,
@@ -132,7 +132,7 @@ impl Drop for Server {
     }
 }
 
-fn command(program: &str, group: &Group, words: &str) -> Command {
+fn command(program: &str, group: &GuestGroup, words: &str) -> Command {
     let mut command = Command::new(program);
     command.args(words.split(' ')).stdin(Stdio::null());
     group.adopt(&mut command);
@@ -140,7 +140,7 @@ fn command(program: &str, group: &Group, words: &str) -> Command {
 }
 
 /// Runs a command in a group and reads the JSON that it prints.
-fn report(program: &str, group: &Group, words: &str) -> Result<Value> {
+fn report(program: &str, group: &GuestGroup, words: &str) -> Result<Value> {
     let mut command = command(program, group, words);
     let what = format!("{program} {words}");
     let said = said_by(&mut command, &what)?;

@@ -19,11 +19,11 @@ use std::time::Duration;
 use crate::cell::Cell;
 use crate::error::{LabError, Result};
 use crate::policy::Policy;
-use crate::results::{Figures, Outcome};
+use crate::results::{CellOutcome, Figures};
 use crate::workload::Workload;
-use batch::Batch;
+use batch::GuestBatch;
 use counters::Window;
-use group::Group;
+use group::GuestGroup;
 
 /// Prefix of the line that carries an outcome.
 pub const RESULT: &str = "result ";
@@ -41,7 +41,7 @@ const SETTLE: Duration = Duration::from_secs(3);
 pub fn run(cell: &Cell) -> Result<()> {
     let figures = measure(cell)?;
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let outcome = Outcome {
+    let outcome = CellOutcome {
         cell: cell.to_string(),
         kernel: release.trim().to_owned(),
         figures,
@@ -61,8 +61,8 @@ fn measure(cell: &Cell) -> Result<Figures> {
 
 /// A service in a cgroup of its own, as under systemd, and batch work beside it.
 fn beside_batch(cell: &Cell) -> Result<Figures> {
-    let service = Group::make("service")?.real_time(cell.policy == Policy::RealTime);
-    let mut batch = Batch::start(cell.policy, cell.cpus)?;
+    let service = GuestGroup::make("service")?.real_time(cell.policy == Policy::RealTime);
+    let mut batch = GuestBatch::start(cell.policy, cell.cpus)?;
     thread::sleep(SETTLE);
     let window = Window::open(&batch)?;
     let mut figures = match cell.workload {

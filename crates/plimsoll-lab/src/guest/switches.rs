@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use super::batch::{self, Batch};
+use super::batch::{self, GuestBatch};
 use super::counters::round;
 use super::{LAB, PLIMSOLL, text};
 use crate::cell::Cell;
@@ -28,7 +28,7 @@ const LOOPS: u32 = 100;
 
 /// Measures `pipe` or `hackbench` under a scheduler.
 pub fn measure(cell: &Cell) -> Result<Figures> {
-    let mut peer = Batch::scheduler_alone(cell.policy)?;
+    let mut peer = GuestBatch::scheduler_alone(cell.policy)?;
     let mut sleeper = load_ours(cell.policy)?;
     let words = benchmark(cell);
     let (said, switches) = run(&words)?;

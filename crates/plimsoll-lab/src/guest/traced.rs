@@ -4,9 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use super::batch::Batch;
+use super::batch::GuestBatch;
 use super::counters::round;
-use super::group::Group;
+use super::group::GuestGroup;
 use super::load;
 use crate::cell::Cell;
 use crate::error::{LabError, Result};
@@ -24,7 +24,7 @@ const SERVICE: &str = "load-worker";
 const SECONDS: u32 = 2;
 
 /// Runs the service again, traced, and counts the inversions.
-pub fn inversions(service: &Group, cell: &Cell, batch: &Batch) -> Result<Figures> {
+pub fn inversions(service: &GuestGroup, cell: &Cell, batch: &GuestBatch) -> Result<Figures> {
     if !batch.is_there() {
         return Ok(Figures::new());
     }

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::batch::{self, Batch};
+use super::batch::{self, GuestBatch};
 use super::counters::round;
 use super::load::number;
 use crate::cell::Cell;
@@ -18,7 +18,7 @@ pub const SCRIPT: &str = "/lab/webserver-guest";
 
 /// Runs the script with the cell's policy for the encoder.
 pub fn measure(cell: &Cell) -> Result<Figures> {
-    let mut scheduler = Batch::scheduler_alone(cell.policy)?;
+    let mut scheduler = GuestBatch::scheduler_alone(cell.policy)?;
     let mut command = Command::new(SCRIPT);
     if cell.policy == Policy::Alone {
         command.arg("--alone");

@@ -35,7 +35,7 @@ const WANTED: u32 = 2;
 
 /// Figures of a waiter.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct LockReport {
     /// Number of rounds: times that the lock was acquired.
     pub rounds: usize,
     /// Rounds that found the lock held; none of the kernel's locks, which cannot be queried.
@@ -170,7 +170,7 @@ pub enum By {
 }
 
 /// Acquires a lock, round after round.
-pub fn wait(path: &Path, by: By, every: Duration, duration: Duration) -> Result<Report> {
+pub fn wait(path: &Path, by: By, every: Duration, duration: Duration) -> Result<LockReport> {
     let mut contended = None;
     let waits = match by {
         By::Futex => {
@@ -194,7 +194,7 @@ pub fn wait(path: &Path, by: By, every: Duration, duration: Duration) -> Result<
         }
     };
     let waits = waits.map_err(failed("using the lock file"))?;
-    Ok(Report {
+    Ok(LockReport {
         rounds: waits.len(),
         contended,
         wait: Latency::of(waits),

@@ -7,7 +7,7 @@ use plimsoll_load::nanos;
 use serde::Serialize;
 
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct NeedReport {
     pub elapsed_seconds: f64,
     /// CPU time by the thread's own clock.
     pub cpu_seconds: f64,
@@ -16,7 +16,7 @@ pub struct Report {
 }
 
 /// Uses CPU time in the calling thread, in pieces with a `rest` after each.
-pub fn run(cpu: Duration, piece: Duration, rest: Duration) -> Report {
+pub fn run(cpu: Duration, piece: Duration, rest: Duration) -> NeedReport {
     precise_timers();
     let from_ns = now_ns();
     let mut used_ns = 0;
@@ -27,7 +27,7 @@ pub fn run(cpu: Duration, piece: Duration, rest: Duration) -> Report {
         }
     }
     let elapsed_ns = (now_ns() - from_ns).max(1);
-    Report {
+    NeedReport {
         elapsed_seconds: elapsed_ns as f64 / 1e9,
         cpu_seconds: used_ns as f64 / 1e9,
         rate: used_ns as f64 / elapsed_ns as f64,

@@ -9,19 +9,19 @@ use serde::Serialize;
 use super::wait_until;
 
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct WakeReport {
     /// Wake-ups that were due, with those that passed while an earlier one was delayed.
     pub wakeups: usize,
     pub latency: Latency,
 }
 
 /// Sleeps and wakes up in the calling thread.
-pub fn run(every: Duration, duration: Duration) -> Report {
+pub fn run(every: Duration, duration: Duration) -> WakeReport {
     precise_timers();
     let start_ns = now_ns();
     let dues = (nanos(every)..=nanos(duration)).step_by(nanos(every).max(1) as usize);
     let delays: Vec<u64> = dues.map(|due_ns| wait_until(start_ns + due_ns)).collect();
-    Report {
+    WakeReport {
         wakeups: delays.len(),
         latency: Latency::of(delays),
     }

@@ -6,8 +6,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use super::{Guest, Row, rows};
-use crate::cell::Kernel;
+use super::{Guest, PromiseRow, rows};
+use crate::cell::KernelVersion;
 use crate::error::{LabError, Result};
 use crate::guests::{
     self, MEASURED, digest, in_parallel, keep, kept, last_line, said_by, say, this_program,
@@ -29,29 +29,29 @@ const IN_GUEST: &str = "crates/plimsoll/tests/in-guest";
 #[derive(Debug)]
 struct Place {
     module: &'static str,
-    kernel: Kernel,
+    kernel: KernelVersion,
     cpus: u32,
 }
 
 const PLACES: [Place; 4] = [
     Place {
         module: "scheduler",
-        kernel: Kernel::V7,
+        kernel: KernelVersion::V7,
         cpus: 2,
     },
     Place {
         module: "stock",
-        kernel: Kernel::V6_18,
+        kernel: KernelVersion::V6_18,
         cpus: 2,
     },
     Place {
         module: "four_cpus",
-        kernel: Kernel::V7,
+        kernel: KernelVersion::V7,
         cpus: 4,
     },
     Place {
         module: "one_cpu",
-        kernel: Kernel::V7,
+        kernel: KernelVersion::V7,
         cpus: 1,
     },
 ];
@@ -91,7 +91,7 @@ fn guest_folder(perturbation: u8) -> String {
 impl Measurement {
     /// Measures in parallel, prints a line for each guest, and returns the rows and the number of
     /// guests and tests that failed.
-    pub fn run(&self) -> Result<(Vec<Row>, usize)> {
+    pub fn run(&self) -> Result<(Vec<PromiseRow>, usize)> {
         let programs = Self::programs()?;
         let tests = self.tests()?;
         fs::create_dir_all(FIGURES).map_err(LabError::file(FIGURES))?;

@@ -101,7 +101,7 @@ impl Verdict {
 
 /// One figure of all guests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub struct PromiseRow {
     /// KERNEL/CPUS/TEST.
     pub cell: String,
     pub figure: String,
@@ -122,7 +122,7 @@ pub struct Row {
     pub programs: String,
 }
 
-impl Stored for Row {
+impl Stored for PromiseRow {
     const SCHEMA: &'static str = "plimsoll.promises/1";
     const KEY: &'static str = "rows";
 
@@ -166,7 +166,7 @@ fn median(sorted: &[f64]) -> f64 {
 
 /// One row for each figure of the guests of a place, in the order in which they were printed.
 /// The bound of a row is the median of the guests' bounds.
-fn rows(place: &str, programs: &str, guests: &[Guest]) -> Vec<Row> {
+fn rows(place: &str, programs: &str, guests: &[Guest]) -> Vec<PromiseRow> {
     let mut order: Vec<(&str, &str)> = Vec::new();
     let mut found: BTreeMap<(&str, &str), Vec<&Figure>> = BTreeMap::new();
     for (test, figure) in guests.iter().flat_map(|guest| &guest.figures) {
@@ -195,7 +195,7 @@ fn rows(place: &str, programs: &str, guests: &[Guest]) -> Vec<Row> {
         let worst = figures
             .iter()
             .max_by(|a, b| by_margin(a, b).then(by_value(a, b)));
-        Row {
+        PromiseRow {
             cell: format!("{place}/{test}"),
             figure: (*what).to_owned(),
             unit: figures[0].unit.clone(),
@@ -235,7 +235,7 @@ mod tests {
         guest
     }
 
-    fn row(values: &[f64]) -> Row {
+    fn row(values: &[f64]) -> PromiseRow {
         let guests: Vec<Guest> = values.iter().copied().map(guest).collect();
         rows("6.18/2", "abc", &guests).remove(0)
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Row, Verdict};
+use super::{PromiseRow, Verdict};
 use crate::report::Table;
 
 /// Formats a number with up to three decimals: the smaller the number, the more.
@@ -20,7 +20,7 @@ fn number(value: f64) -> String {
     }
 }
 
-fn bound(row: &Row) -> String {
+fn bound(row: &PromiseRow) -> String {
     match (row.least, row.most) {
         (None, None) => "-".to_owned(),
         (None, Some(most)) => format!("at most {}", number(most)),
@@ -31,13 +31,13 @@ fn bound(row: &Row) -> String {
 }
 
 /// The test of a row, without its machine.
-fn test(row: &Row) -> &str {
+fn test(row: &PromiseRow) -> &str {
     row.cell
         .rsplit_once('/')
         .map_or(&row.cell, |(_, test)| test)
 }
 
-fn verdict(row: &Row) -> String {
+fn verdict(row: &PromiseRow) -> String {
     if row.verdict == Verdict::Missed {
         format!("**{}**", row.verdict.words())
     } else {
@@ -45,7 +45,7 @@ fn verdict(row: &Row) -> String {
     }
 }
 
-fn table<'r>(rows: impl Iterator<Item = &'r Row>) -> String {
+fn table<'r>(rows: impl Iterator<Item = &'r PromiseRow>) -> String {
     let mut table = Table::new(&["what", "unit", "bound", "median", "worst", "", "source"]);
     for row in rows {
         table.row(vec![
@@ -63,7 +63,7 @@ fn table<'r>(rows: impl Iterator<Item = &'r Row>) -> String {
 
 /// The section of docs/results.md: a table for each machine.
 #[must_use]
-pub fn promises_table(promises: &[Row]) -> String {
+pub fn promises_table(promises: &[PromiseRow]) -> String {
     let count = |verdict| promises.iter().filter(|row| row.verdict == verdict).count();
     let [met, worst, missed] = [Verdict::Met, Verdict::WorstMissed, Verdict::Missed].map(count);
     let guests = promises.iter().map(|row| row.guests);
@@ -87,7 +87,7 @@ pub fn promises_table(promises: &[Row]) -> String {
 }
 
 /// KERNEL/CPUS of a row, and the kernel's version.
-fn place(row: &Row) -> (&str, &str) {
+fn place(row: &PromiseRow) -> (&str, &str) {
     let name = row.cell.rsplit_once('/').map_or("", |(place, _)| place);
     (name, &row.kernel)
 }
@@ -95,14 +95,15 @@ fn place(row: &Row) -> (&str, &str) {
 /// The table of docs/scheduler.md: the scheduler's rows whose bound is missed, and those that stand
 /// beside them without one.
 #[must_use]
-pub fn scheduler_table(promises: &[Row]) -> String {
-    let is_shown = |row: &&Row| !test(row).starts_with("stock::") && row.verdict != Verdict::Met;
+pub fn scheduler_table(promises: &[PromiseRow]) -> String {
+    let is_shown =
+        |row: &&PromiseRow| !test(row).starts_with("stock::") && row.verdict != Verdict::Met;
     table(promises.iter().filter(is_shown))
 }
 
 /// Rows for a terminal.
 #[must_use]
-pub fn printed(rows: &[Row]) -> String {
+pub fn printed(rows: &[PromiseRow]) -> String {
     let mut table = Table::new(&[
         "cell", "figure", "unit", "smallest", "median", "largest", "bound", "", "source",
     ]);
@@ -126,8 +127,8 @@ pub fn printed(rows: &[Row]) -> String {
 mod tests {
     use super::*;
 
-    fn row(median: f64) -> Row {
-        Row {
+    fn row(median: f64) -> PromiseRow {
+        PromiseRow {
             cell: "7/2/scheduler::caps::table".to_owned(),
             figure: "rate".to_owned(),
             unit: "%".to_owned(),

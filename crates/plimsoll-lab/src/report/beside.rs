@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::table::{Table, micros, number, percent, times};
-use crate::cell::{Cell, Kernel};
+use crate::cell::{Cell, KernelVersion};
 use crate::cpus::Cpus;
 use crate::matrix::{
     HEADLINE, HEADLINE_LOADS, KERNELS, LOADS, SEED_LOADS, STABLE_KERNELS, SWITCHES,
@@ -26,7 +26,7 @@ pub fn headline(results: &Results) -> String {
     for policy in HEADLINE {
         let single = p99_cells(results, policy, one_run, "p99_us");
         let median = p99_cells(results, policy, eight_runs, "p99_median_us");
-        let busy = Cell::new(Kernel::V7, Cpus::TWO, policy, Workload::Service400);
+        let busy = Cell::new(KernelVersion::V7, Cpus::TWO, policy, Workload::Service400);
         let busy = results.figure(&busy, "idle_share").map(|idle| 1.0 - idle);
         let mut row = |words: String, p99: [String; 4]| {
             let row = [vec![words], p99.to_vec(), vec![percent(busy, 0)]];
@@ -52,7 +52,7 @@ fn p99_cells(
     name: &str,
 ) -> Option<[String; 4]> {
     let of = |workload, policy| {
-        let cell = Cell::new(Kernel::V7, Cpus::TWO, policy, workload);
+        let cell = Cell::new(KernelVersion::V7, Cpus::TWO, policy, workload);
         results.figure(&cell, name)
     };
     let mut measured = workloads.iter().map(|workload| of(*workload, policy));
@@ -133,7 +133,7 @@ fn cpus_in_words(cpus: Cpus) -> String {
     }
 }
 
-fn service(results: &Results, kernel: Kernel, cpus: Cpus, workload: Workload) -> Table {
+fn service(results: &Results, kernel: KernelVersion, cpus: Cpus, workload: Workload) -> Table {
     let mut table = Table::new(&[
         "policy",
         "p50 µs",
@@ -229,7 +229,7 @@ fn switches(results: &Results) -> String {
 
 /// Cost of the scheduler's callbacks for each switch of the pipe.
 fn callbacks(results: &Results) -> String {
-    let cell = |policy| Cell::new(Kernel::V7, Cpus::ONE, policy, Workload::Pipe);
+    let cell = |policy| Cell::new(KernelVersion::V7, Cpus::ONE, policy, Workload::Pipe);
     let columns = [Policy::Unmanaged, Policy::Managed];
     let outcomes = columns.map(|policy| results.of(&cell(policy)));
     let known = outcomes
@@ -269,12 +269,12 @@ fn callbacks(results: &Results) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::Outcome;
+    use crate::results::CellOutcome;
 
     #[test]
     fn eight_runs_replace_one_in_the_headline_but_for_the_service_alone() {
-        let outcome = |policy, workload, name: &str, us| Outcome {
-            cell: Cell::new(Kernel::V7, Cpus::TWO, policy, workload).to_string(),
+        let outcome = |policy, workload, name: &str, us| CellOutcome {
+            cell: Cell::new(KernelVersion::V7, Cpus::TWO, policy, workload).to_string(),
             kernel: "7.3.4".into(),
             figures: [(name.to_owned(), us)].into(),
         };

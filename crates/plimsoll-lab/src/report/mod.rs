@@ -12,8 +12,8 @@ use std::fs;
 use std::path::Path;
 
 use crate::error::{LabError, Result};
-use crate::promises::{Row, promises_table, scheduler_table};
-use crate::results::{Outcome, Results};
+use crate::promises::{PromiseRow, promises_table, scheduler_table};
+use crate::results::{CellOutcome, Results};
 
 pub use table::Table;
 
@@ -22,7 +22,7 @@ const BEGIN: &str = "<!-- begin: make lab-report -->\n";
 const END: &str = "<!-- end: make lab-report -->\n";
 
 /// Prints results, and compares them with the committed ones.
-pub fn print(found: &[Outcome], committed: &Path) {
+pub fn print(found: &[CellOutcome], committed: &Path) {
     let results = Results {
         cells: found.to_vec(),
     };
@@ -40,7 +40,7 @@ pub fn print(found: &[Outcome], committed: &Path) {
 }
 
 /// Lists the cells that equal the committed results to the last digit, and those that differ.
-fn compared(found: &[Outcome], committed: &Results) -> String {
+fn compared(found: &[CellOutcome], committed: &Results) -> String {
     let mut same = 0;
     let mut differ = Vec::new();
     for outcome in found {
@@ -62,7 +62,7 @@ fn compared(found: &[Outcome], committed: &Results) -> String {
 
 /// Generates files from results, by name within the project: `docs/results.md`, its plots, and the
 /// README and `docs/scheduler.md` with their tables.
-fn files(results: &Results, promises: &[Row]) -> Result<Vec<(String, String)>> {
+fn files(results: &Results, promises: &[PromiseRow]) -> Result<Vec<(String, String)>> {
     let mut files = vec![("docs/results.md".to_owned(), page(results, promises))];
     files.extend(plot::all(results)?);
     let table = beside::headline(results);
@@ -92,7 +92,7 @@ fn bad(path: &str, why: &str) -> LabError {
     }
 }
 
-pub fn write(results: &Results, promises: &[Row]) -> Result<()> {
+pub fn write(results: &Results, promises: &[PromiseRow]) -> Result<()> {
     for (name, text) in files(results, promises)? {
         fs::write(&name, text).map_err(LabError::file(name))?;
     }
@@ -100,7 +100,7 @@ pub fn write(results: &Results, promises: &[Row]) -> Result<()> {
 }
 
 /// Fails if a generated file differs from the present one.
-pub fn check(results: &Results, promises: &[Row]) -> Result<()> {
+pub fn check(results: &Results, promises: &[PromiseRow]) -> Result<()> {
     for (name, text) in files(results, promises)? {
         if fs::read_to_string(&name).map_err(LabError::file(&name))? != text {
             return Err(bad(
@@ -112,7 +112,7 @@ pub fn check(results: &Results, promises: &[Row]) -> Result<()> {
     Ok(())
 }
 
-fn page(results: &Results, promises: &[Row]) -> String {
+fn page(results: &Results, promises: &[PromiseRow]) -> String {
     let kernels = results.cells.iter().map(|outcome| outcome.kernel.as_str());
     let mut kernels: Vec<&str> = kernels.collect();
     kernels.sort_unstable();

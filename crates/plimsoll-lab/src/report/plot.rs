@@ -6,7 +6,7 @@ use plotters::prelude::*;
 
 use super::printed::PRINTED_LATENCY;
 use super::table::micros;
-use crate::cell::{Cell, Kernel};
+use crate::cell::{Cell, KernelVersion};
 use crate::cpus::Cpus;
 use crate::error::{LabError, Result};
 use crate::matrix::{HEADLINE, KERNELS, LATENCY, LATENCY_LOADS, LOADS};
@@ -97,7 +97,7 @@ pub fn all(results: &Results) -> Result<Vec<(String, String)>> {
 
 /// Markdown of a workload's plot.
 pub fn image(results: &Results, workload: Workload) -> &'static str {
-    let some = |panel: fn(&Results, Kernel) -> Panel| {
+    let some = |panel: fn(&Results, KernelVersion) -> Panel| {
         let mut panels = KERNELS.iter().map(|kernel| panel(results, *kernel));
         panels.any(|panel| has_points(&panel))
     };
@@ -133,7 +133,7 @@ fn lines(policies: &[Policy], mut points: impl FnMut(Policy) -> Vec<(f64, f64)>)
     all.filter(|line| !line.points.is_empty()).collect()
 }
 
-fn distribution(results: &Results, kernel: Kernel) -> Panel {
+fn distribution(results: &Results, kernel: KernelVersion) -> Panel {
     let of = |policy, name: &str| {
         let cell = Cell::new(kernel, Cpus::TWO, policy, Workload::Service400);
         results.figure(&cell, name)
@@ -150,7 +150,7 @@ fn distribution(results: &Results, kernel: Kernel) -> Panel {
     }
 }
 
-fn against_load(results: &Results, kernel: Kernel) -> Panel {
+fn against_load(results: &Results, kernel: KernelVersion) -> Panel {
     let lines = lines(&HEADLINE, |policy| {
         let of = |percent: u8| {
             let cell = Cell::new(kernel, Cpus::TWO, policy, Workload::Load(percent));

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::printed::PRINTED_LATENCY;
 use super::table::{Table, micros, number, percent, times};
-use crate::cell::{Cell, Kernel};
+use crate::cell::{Cell, KernelVersion};
 use crate::cpus::Cpus;
 use crate::matrix::{BESIDE, KERNELS, LATENCY, LATENCY_LOADS};
 use crate::policy::Policy;
@@ -29,7 +29,7 @@ fn section(title: &str, words: &str, table: &Table) -> String {
 }
 
 /// A cell with two CPUs.
-fn cell(kernel: Kernel, policy: Policy, workload: Workload) -> Cell {
+fn cell(kernel: KernelVersion, policy: Policy, workload: Workload) -> Cell {
     Cell::new(kernel, Cpus::TWO, policy, workload)
 }
 

@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use super::distribution::Distribution;
 use super::estimate::{BATCHES, Batch, CellReport};
-use super::machine::{BURST_MAX, Burst, GROUPS_MAX, Group, Machine, QUOTA_MIN};
+use super::machine::{BURST_MAX, BurstBound, GROUPS_MAX, GroupParams, Machine, QUOTA_MIN};
 use super::sampler::{Sampler, stream};
 use super::tally::Tally;
 
@@ -39,7 +39,7 @@ pub struct Row {
     pub distribution: Distribution,
     /// The groups: 1 to [`GROUPS_MAX`]. Their quotas sum up to at most 1; the
     /// rest of the machine is free for all.
-    pub groups: Vec<Group>,
+    pub groups: Vec<GroupParams>,
     /// Correlation, 0 (independent) to 1. A Gaussian copula with one factor:
     /// group `j` draws its demand at the quantile `Φ(√r·Z + √(1−r)·Z_j)` of its
     /// distribution, where `Z` is common to all groups and `Z_j` belongs to
@@ -48,7 +48,7 @@ pub struct Row {
     /// not change; the correlation of the demands themselves is a little lower.
     pub correlation: f64,
     /// The columns: the burst of each group.
-    pub columns: Vec<Vec<Burst>>,
+    pub columns: Vec<Vec<BurstBound>>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -72,7 +72,7 @@ pub enum ExperimentError {
 
 /// Division of a row into warm-up and counted periods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Plan {
+pub struct RowPlan {
     /// Periods that each batch runs before counting starts.
     ///
     /// Groups start without savings and without pending work. The effect on the
@@ -84,7 +84,7 @@ pub struct Plan {
     pub periods: u64,
 }
 
-impl Plan {
+impl RowPlan {
     #[must_use]
     pub fn of(row: &Row, periods: u64) -> Self {
         let own_mean = row.distribution.mean().unwrap_or(0.0);
@@ -147,7 +147,7 @@ impl Experiment {
     #[must_use]
     pub fn work(&self) -> u64 {
         let of_row = |row: &Row| {
-            let plan = Plan::of(row, self.periods);
+            let plan = RowPlan::of(row, self.periods);
             plan.periods + plan.warmup * BATCHES as u64
         };
         self.rows.iter().map(of_row).sum()
@@ -211,7 +211,7 @@ impl Experiment {
         watch: &Watch,
     ) -> Result<Batch, BandwidthParamError> {
         let of = &self.rows[row];
-        let plan = Plan::of(of, self.periods);
+        let plan = RowPlan::of(of, self.periods);
         let columns = of.columns.iter();
         let machines = columns.map(|bursts| Machine::new(&of.groups, bursts));
         let columns: Vec<Column> = machines
@@ -417,7 +417,7 @@ impl Row {
         })
     }
 
-    fn bursts_problem(&self, bursts: &[Burst]) -> Option<String> {
+    fn bursts_problem(&self, bursts: &[BurstBound]) -> Option<String> {
         if bursts.len() != self.groups.len() {
             let (count, groups) = (bursts.len(), self.groups.len());
             return Some(format!(
@@ -425,7 +425,7 @@ impl Row {
             ));
         }
         bursts.iter().find_map(|burst| match burst {
-            Burst::Quotas(quotas) if !(0.0..=BURST_MAX).contains(quotas) => Some(format!(
+            BurstBound::Quotas(quotas) if !(0.0..=BURST_MAX).contains(quotas) => Some(format!(
                 "burst: `{}%` is out of range; allowed: 0% to {}% of the quota, or unlimited",
                 percent(*quotas),
                 percent(BURST_MAX)

@@ -28,7 +28,7 @@ const WHOLE: f64 = 1e-9;
 
 /// Quota and mean demand of a group.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Group {
+pub struct GroupParams {
     /// Quota as a share of the machine, [`QUOTA_MIN`] to 1.
     pub quota: f64,
     /// Mean demand as a share of the quota, above 0 and below 1; `None` for the
@@ -38,7 +38,7 @@ pub struct Group {
 
 /// Bound on the unused quota that a group may save.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Burst {
+pub enum BurstBound {
     /// Number of quotas, 0 to [`BURST_MAX`].
     Quotas(f64),
     /// The maximum of the core: more than 1,000 quotas.
@@ -75,15 +75,16 @@ pub struct Machine {
 }
 
 /// CPU time of the machine in a period.
-fn machine_ns(groups: &[Group]) -> f64 {
+fn machine_ns(groups: &[GroupParams]) -> f64 {
     let largest = groups.iter().map(|group| group.quota).fold(0.0, f64::max);
     LARGEST_QUOTA_NS / largest
 }
 
 /// Each group's quota in the machine's nanoseconds.
-pub(super) fn quotas_ns(groups: &[Group]) -> Vec<f64> {
+pub(super) fn quotas_ns(groups: &[GroupParams]) -> Vec<f64> {
     let machine_ns = machine_ns(groups);
-    let whole = |group: &Group| (group.quota * machine_ns / QUOTA_STEP_NS).floor() * QUOTA_STEP_NS;
+    let whole =
+        |group: &GroupParams| (group.quota * machine_ns / QUOTA_STEP_NS).floor() * QUOTA_STEP_NS;
     groups.iter().map(whole).collect()
 }
 
@@ -94,12 +95,12 @@ impl Machine {
     /// # Errors
     /// If the core refuses a group's quota and burst; never if all values are
     /// within the ranges that the fields document.
-    pub fn new(groups: &[Group], bursts: &[Burst]) -> Result<Self, BandwidthParamError> {
+    pub fn new(groups: &[GroupParams], bursts: &[BurstBound]) -> Result<Self, BandwidthParamError> {
         let mut quota_ns = quotas_ns(groups);
-        let account = |(quota_ns, burst): (&f64, &Burst)| {
+        let account = |(quota_ns, burst): (&f64, &BurstBound)| {
             let burst_ns = match burst {
-                Burst::Quotas(quotas) => Some((quotas * quota_ns).round() as u64),
-                Burst::Unlimited => None,
+                BurstBound::Quotas(quotas) => Some((quotas * quota_ns).round() as u64),
+                BurstBound::Unlimited => None,
             };
             Account::new(*quota_ns as u64, burst_ns)
         };
@@ -282,12 +283,12 @@ mod tests {
 
     #[test]
     fn spare_time_is_shared_in_proportion_to_quotas() {
-        let group = |quota| Group {
+        let group = |quota| GroupParams {
             quota,
             mean: Some(0.5),
         };
         let groups = [group(0.5), group(0.25)];
-        let mut machine = Machine::new(&groups, &[Burst::Unlimited; 2]).unwrap();
+        let mut machine = Machine::new(&groups, &[BurstBound::Unlimited; 2]).unwrap();
         let quota_ns = machine.quota_ns.clone();
         let mut period = |quotas: f64| {
             let demand_ns: Vec<f64> = quota_ns.iter().map(|quota| quotas * quota).collect();

@@ -20,7 +20,7 @@
 //! - A period meets its deadline if, after sharing, CPU is left over or no
 //!   group with burst left still wants any.
 //! - Groups start with an empty burst, and each part of a run is warmed up
-//!   before counting starts, see [`Plan`].
+//!   before counting starts, see [`RowPlan`].
 //! - Free CPU is shared in proportion to the quotas, which for equal groups
 //!   means equally. Time that a group does not want goes to the others.
 //!
@@ -54,8 +54,8 @@ mod tally;
 
 pub use distribution::{Distribution, PARETO_ALPHA_DEFAULT, SIGMA_DEFAULT};
 pub use estimate::{BATCHES, CellReport, Estimate};
-pub use experiment::{Experiment, ExperimentError, PERIODS_MAX, PERIODS_MIN, Plan, Row, Watch};
-pub use machine::{BURST_MAX, Burst, GROUPS_MAX, Group, Machine, Period, QUOTA_MIN};
+pub use experiment::{Experiment, ExperimentError, PERIODS_MAX, PERIODS_MIN, Row, RowPlan, Watch};
+pub use machine::{BURST_MAX, BurstBound, GROUPS_MAX, GroupParams, Machine, Period, QUOTA_MIN};
 pub use sampler::Sampler;
 pub use samples::{Samples, SamplesError};
 pub use tally::{LENGTHS, Tally};

@@ -7,10 +7,14 @@
 use super::distribution::{Distribution, PARETO_ALPHA_DEFAULT};
 use super::estimate::{CellReport, Estimate};
 use super::experiment::Row;
-use super::machine::{Burst, Group};
+use super::machine::{BurstBound, GroupParams};
 
 /// Bursts of the source: its columns.
-pub const BURSTS: [Burst; 3] = [Burst::Quotas(1.0), Burst::Quotas(2.0), Burst::Unlimited];
+pub const BURSTS: [BurstBound; 3] = [
+    BurstBound::Quotas(1.0),
+    BurstBound::Quotas(2.0),
+    BurstBound::Unlimited,
+];
 /// "Simulation is done for over 1M periods".
 pub const PERIODS: u64 = 1_000_000;
 
@@ -60,7 +64,7 @@ pub struct PublishedRow {
 impl PublishedRow {
     #[must_use]
     pub fn row(&self) -> Row {
-        let group = Group {
+        let group = GroupParams {
             quota: 1.0 / self.groups as f64,
             mean: Some(self.mean),
         };

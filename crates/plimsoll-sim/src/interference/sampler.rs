@@ -9,7 +9,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng as _;
 
 use super::distribution::{Distribution, POISSON_STEPS};
-use super::machine::{Group, quotas_ns};
+use super::machine::{GroupParams, quotas_ns};
 use super::samples::Samples;
 
 /// Poisson outcomes with a smaller probability are ignored.
@@ -127,7 +127,7 @@ impl Sampler {
     /// `correlation`, 0 to 1: see
     /// [`Row::correlation`](super::Row::correlation).
     #[must_use]
-    pub fn new(distribution: &Distribution, groups: &[Group], correlation: f64) -> Self {
+    pub fn new(distribution: &Distribution, groups: &[GroupParams], correlation: f64) -> Self {
         let own_mean = distribution.mean().unwrap_or(0.0);
         let means = groups.iter().map(|group| group.mean.unwrap_or(own_mean));
         let means: Vec<f64> = means.collect();
@@ -251,8 +251,8 @@ mod tests {
         ]
     }
 
-    fn groups(means: &[Option<f64>]) -> Vec<Group> {
-        let group = |mean: &Option<f64>| Group {
+    fn groups(means: &[Option<f64>]) -> Vec<GroupParams> {
+        let group = |mean: &Option<f64>| GroupParams {
             quota: 1.0 / means.len() as f64,
             mean: *mean,
         };
@@ -260,7 +260,11 @@ mod tests {
     }
 
     /// Draws in quotas, for each group.
-    fn draws(distribution: &Distribution, groups: &[Group], correlation: f64) -> Vec<Vec<f64>> {
+    fn draws(
+        distribution: &Distribution,
+        groups: &[GroupParams],
+        correlation: f64,
+    ) -> Vec<Vec<f64>> {
         let sampler = Sampler::new(distribution, groups, correlation);
         let quotas = quotas_ns(groups);
         let mut rng = stream(5, 0, 0);

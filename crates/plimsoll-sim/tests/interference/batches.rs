@@ -3,12 +3,12 @@
 use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicU64;
 
-use plimsoll_sim::interference::{BATCHES, Burst, Distribution, Experiment, Row, Watch};
+use plimsoll_sim::interference::{BATCHES, BurstBound, Distribution, Experiment, Row, Watch};
 
 use crate::fixture::{equal, run};
 
 fn rows() -> Vec<Row> {
-    let bursts = [Burst::Quotas(1.0), Burst::Unlimited];
+    let bursts = [BurstBound::Quotas(1.0), BurstBound::Unlimited];
     let mut rows = vec![
         equal(Distribution::Exponential, 5, 0.9, &bursts),
         equal(Distribution::Poisson, 20, 0.7, &bursts),
@@ -52,7 +52,7 @@ fn experiment_stopped_before_the_first_batch_is_empty_and_incomplete() {
 /// they agree with one long run.
 #[test]
 fn batches_have_no_bias() {
-    let row = equal(Distribution::Exponential, 5, 0.9, &[Burst::Unlimited]);
+    let row = equal(Distribution::Exponential, 5, 0.9, &[BurstBound::Unlimited]);
     let short = run(vec![row.clone()], 1_000 * BATCHES as u64, 5, 2);
     let long = run(vec![row], 100_000 * BATCHES as u64, 6, 2);
     let (short, long) = (short[0][0].missed, long[0][0].missed);

@@ -4,14 +4,14 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicU64;
 
 use plimsoll_sim::interference::{
-    Burst, CellReport, Distribution, Experiment, Group, Row, Sampler, Watch,
+    BurstBound, CellReport, Distribution, Experiment, GroupParams, Row, Sampler, Watch,
 };
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng as _;
 
 /// `groups` of equal quota, under each of `bursts`.
-pub fn equal(distribution: Distribution, groups: usize, mean: f64, bursts: &[Burst]) -> Row {
-    let group = Group {
+pub fn equal(distribution: Distribution, groups: usize, mean: f64, bursts: &[BurstBound]) -> Row {
+    let group = GroupParams {
         quota: 1.0 / groups as f64,
         mean: Some(mean),
     };

@@ -1,6 +1,6 @@
 //! Properties of all experiments.
 
-use plimsoll_sim::interference::{Burst, CellReport, Distribution, Group, Row};
+use plimsoll_sim::interference::{BurstBound, CellReport, Distribution, GroupParams, Row};
 use proptest::prelude::*;
 
 use crate::fixture::run;
@@ -15,10 +15,10 @@ fn distribution() -> impl Strategy<Value = Distribution> {
 }
 
 /// Quotas that sum up to 1 at most, and means.
-fn groups() -> impl Strategy<Value = Vec<Group>> {
+fn groups() -> impl Strategy<Value = Vec<GroupParams>> {
     prop::collection::vec((0.1..1.0, 0.05..0.95), 1..12).prop_map(|parts| {
         let sum: f64 = parts.iter().map(|(quota, _)| quota).sum();
-        let group = |(quota, mean): (f64, f64)| Group {
+        let group = |(quota, mean): (f64, f64)| GroupParams {
             quota: quota / sum,
             mean: Some(mean),
         };
@@ -32,10 +32,10 @@ fn row() -> impl Strategy<Value = Row> {
             distribution,
             correlation,
             columns: [
-                Burst::Quotas(0.0),
-                Burst::Quotas(0.7),
-                Burst::Quotas(3.0),
-                Burst::Unlimited,
+                BurstBound::Quotas(0.0),
+                BurstBound::Quotas(0.7),
+                BurstBound::Quotas(3.0),
+                BurstBound::Unlimited,
             ]
             .map(|burst| vec![burst; groups.len()])
             .to_vec(),

@@ -1,6 +1,6 @@
 //! Comparison with the port of the source's pseudo-code.
 
-use plimsoll_sim::interference::{Burst, Distribution, Machine};
+use plimsoll_sim::interference::{BurstBound, Distribution, Machine};
 
 use crate::fixture::{Draws, equal};
 use crate::plain::Plain;
@@ -14,18 +14,18 @@ fn distributions() -> [Distribution; 4] {
     ]
 }
 
-fn quotas(burst: Burst) -> f64 {
+fn quotas(burst: BurstBound) -> f64 {
     match burst {
-        Burst::Quotas(quotas) => quotas,
-        Burst::Unlimited => f64::INFINITY,
+        BurstBound::Quotas(quotas) => quotas,
+        BurstBound::Unlimited => f64::INFINITY,
     }
 }
 
 #[test]
 fn same_draws_meet_the_same_deadlines_as_the_pseudo_code() {
     const PERIODS: usize = 20_000;
-    let bursts = [0.0, 0.5, 1.0, 2.0].map(Burst::Quotas);
-    for burst in bursts.into_iter().chain([Burst::Unlimited]) {
+    let bursts = [0.0, 0.5, 1.0, 2.0].map(BurstBound::Quotas);
+    for burst in bursts.into_iter().chain([BurstBound::Unlimited]) {
         for (distribution, groups) in distributions().into_iter().zip([5, 20, 3, 7]) {
             let row = equal(distribution, groups, 0.9, &[burst]);
             let mut machine = Machine::new(&row.groups, &row.columns[0]).unwrap();
@@ -43,7 +43,7 @@ fn same_draws_meet_the_same_deadlines_as_the_pseudo_code() {
                 assert!(found.is_met || found.used_ns == capacity_ns, "{place}");
                 missed += usize::from(!found.is_met);
             }
-            let may_miss = burst != Burst::Quotas(0.0);
+            let may_miss = burst != BurstBound::Quotas(0.0);
             assert_eq!(missed > PERIODS / 200, may_miss, "{missed}");
         }
     }

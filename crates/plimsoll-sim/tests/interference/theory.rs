@@ -1,6 +1,6 @@
 //! Limiting cases and closed forms.
 
-use plimsoll_sim::interference::{Burst, Distribution, Row};
+use plimsoll_sim::interference::{BurstBound, Distribution, Row};
 
 use crate::fixture::{equal, run};
 
@@ -17,7 +17,7 @@ fn waits(u: f64) -> f64 {
 #[test]
 fn single_group_matches_a_d_m_1_queue() {
     for u in [0.5, 0.8] {
-        let row = equal(Distribution::Exponential, 1, u, &[Burst::Unlimited]);
+        let row = equal(Distribution::Exponential, 1, u, &[BurstBound::Unlimited]);
         let cell = run(vec![row], 400_000, 3, 2).remove(0).remove(0);
         let expected = waits(u);
         // One in 20 intervals does not contain the true value; twice the
@@ -31,7 +31,12 @@ fn single_group_matches_a_d_m_1_queue() {
 
 #[test]
 fn correlated_groups_interfere_more() {
-    let apart = equal(Distribution::Exponential, 10, 0.6, &[Burst::Quotas(2.0)]);
+    let apart = equal(
+        Distribution::Exponential,
+        10,
+        0.6,
+        &[BurstBound::Quotas(2.0)],
+    );
     let rows = [0.0, 0.4, 0.8].map(|correlation| Row {
         correlation,
         ..apart.clone()

@@ -6,7 +6,9 @@
 //! Ratios are 1 for the whole.
 
 use plimsoll_sim::interference::published::{PublishedCell, PublishedRow};
-use plimsoll_sim::interference::{Burst, CellReport, Distribution, Experiment, Group, Row};
+use plimsoll_sim::interference::{
+    BurstBound, CellReport, Distribution, Experiment, GroupParams, Row,
+};
 use serde::Serialize;
 
 use super::rows::show_burst;
@@ -83,9 +85,9 @@ impl Published {
 }
 
 /// The groups of a row, if they differ.
-fn members(row: &Row, bursts: &[Burst]) -> Vec<Member> {
+fn members(row: &Row, bursts: &[BurstBound]) -> Vec<Member> {
     let own_mean = row.distribution.mean().unwrap_or(0.0);
-    let member = |(group, burst): (&Group, &Burst)| Member {
+    let member = |(group, burst): (&GroupParams, &BurstBound)| Member {
         quota: group.quota,
         mean: group.mean.unwrap_or(own_mean),
         burst: show_burst(*burst),
@@ -111,7 +113,7 @@ fn mean(row: &Row) -> f64 {
 
 fn cell(
     row: &Row,
-    bursts: &[Burst],
+    bursts: &[BurstBound],
     report: CellReport,
     printed: Option<&PublishedCell>,
 ) -> InterferenceCell {

@@ -8,7 +8,7 @@ use plimsoll_engine::knobs::KnobError;
 use plimsoll_engine::knobs::units::{percent_ppm, show_percent};
 use plimsoll_engine::text_file::read_text;
 use plimsoll_sim::interference::{
-    Burst, Distribution, Group, PARETO_ALPHA_DEFAULT, Row, SIGMA_DEFAULT, Samples,
+    BurstBound, Distribution, GroupParams, PARETO_ALPHA_DEFAULT, Row, SIGMA_DEFAULT, Samples,
 };
 
 use crate::error::{CommandError, Result};
@@ -41,19 +41,19 @@ fn mean(text: &str) -> Parsed<f64> {
 }
 
 /// Parses a burst: `200%` of the quota, or `unlimited`.
-fn burst(text: &str) -> Parsed<Burst> {
+fn burst(text: &str) -> Parsed<BurstBound> {
     if text == "unlimited" {
-        return Ok(Burst::Unlimited);
+        return Ok(BurstBound::Unlimited);
     }
     let allowed = "a share of the quota such as 200%, or unlimited";
-    share("burst", text, allowed).map(Burst::Quotas)
+    share("burst", text, allowed).map(BurstBound::Quotas)
 }
 
 /// A burst as the user would write it.
-pub fn show_burst(burst: Burst) -> String {
+pub fn show_burst(burst: BurstBound) -> String {
     match burst {
-        Burst::Quotas(quotas) => show_percent((quotas * 1e6).round() as u64),
-        Burst::Unlimited => "unlimited".into(),
+        BurstBound::Quotas(quotas) => show_percent((quotas * 1e6).round() as u64),
+        BurstBound::Unlimited => "unlimited".into(),
     }
 }
 
@@ -90,8 +90,8 @@ fn distribution(text: &str) -> Parsed<Option<Distribution>> {
 /// One `--group`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct GroupArg {
-    group: Group,
-    burst: Burst,
+    group: GroupParams,
+    burst: BurstBound,
     count: usize,
 }
 
@@ -127,11 +127,11 @@ impl FromStr for GroupArg {
         }
         let quota = quota.ok_or_else(|| refused("has no quota".into()))?;
         Ok(Self {
-            group: Group {
+            group: GroupParams {
                 quota,
                 mean: mean_share,
             },
-            burst: burst_share.unwrap_or(Burst::Quotas(0.0)),
+            burst: burst_share.unwrap_or(BurstBound::Quotas(0.0)),
             count: count.unwrap_or(1),
         })
     }
@@ -167,7 +167,7 @@ pub struct RowArgs {
         value_parser = burst,
         allow_hyphen_values = true
     )]
-    burst: Vec<Burst>,
+    burst: Vec<BurstBound>,
     /// Groups of different quotas instead; may be repeated, once for each kind
     /// of group. Quota is a share of the machine, mean and burst are shares of
     /// the quota
@@ -216,7 +216,7 @@ impl RowArgs {
     }
 
     fn equal(&self, distribution: &Distribution, groups: usize, mean: Option<f64>) -> Row {
-        let group = Group {
+        let group = GroupParams {
             quota: 1.0 / groups as f64,
             mean,
         };
@@ -295,11 +295,11 @@ mod tests {
     fn a_group_is_read_in_any_order_of_its_keys() {
         let group: GroupArg = "burst=unlimited,u=70%,count=3,quota=12.5%".parse().unwrap();
         let expected = GroupArg {
-            group: Group {
+            group: GroupParams {
                 quota: 0.125,
                 mean: Some(0.7),
             },
-            burst: Burst::Unlimited,
+            burst: BurstBound::Unlimited,
             count: 3,
         };
         assert_eq!(group, expected);
