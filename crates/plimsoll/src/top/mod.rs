@@ -26,7 +26,7 @@ use draw::Look as Appearance;
 use events::{TopEvent, TopEvents};
 use model::Model;
 use source::StateSource;
-use terminal::Screen;
+use terminal::AcquiredTerminal;
 
 /// Examples at the end of the help.
 pub const EXAMPLES: &str = "Examples:
@@ -97,7 +97,7 @@ fn once(mut model: Model, as_json: bool) -> Result<ExitCode> {
 /// Runs until the user quits or a signal arrives. Returns the signal.
 fn live(mut model: Model) -> Result<Option<i32>> {
     let appearance = Appearance::of_environment();
-    let mut screen = Screen::take()?;
+    let mut screen = AcquiredTerminal::take()?;
     let events = TopEvents::start(StateSource::new(), model.interval)?;
     loop {
         let drawn = screen

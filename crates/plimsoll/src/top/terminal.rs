@@ -50,11 +50,11 @@ fn restore_on_panic() {
 }
 
 /// The acquired terminal; restored on drop.
-pub struct Screen {
+pub struct AcquiredTerminal {
     pub terminal: Terminal<CrosstermBackend<Stdout>>,
 }
 
-impl Screen {
+impl AcquiredTerminal {
     /// Acquires the terminal. Must be called from the drawing thread.
     pub fn take() -> Result<Self> {
         let failed = CommandError::io("the terminal");
@@ -94,7 +94,7 @@ impl Screen {
     }
 }
 
-impl Drop for Screen {
+impl Drop for AcquiredTerminal {
     fn drop(&mut self) {
         restore();
     }
@@ -123,14 +123,14 @@ mod tests {
     #[test]
     #[ignore = "the test below runs it"]
     fn panics_while_it_draws() {
-        let mut screen = Screen::take().unwrap();
+        let mut screen = AcquiredTerminal::take().unwrap();
         screen.terminal.draw(|_| panic!("on purpose")).unwrap();
     }
 
     #[test]
     #[ignore = "the test below runs it"]
     fn panics_elsewhere() {
-        let _screen = Screen::take().unwrap();
+        let _screen = AcquiredTerminal::take().unwrap();
         // The panic ends the program.
         let _ = thread::spawn(|| panic!("on purpose")).join();
         println!("went on");
