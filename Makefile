@@ -61,6 +61,7 @@ lint:
 	shellcheck -x -P SCRIPTDIR $(SHELL_SCRIPTS)
 	tools/lint-tests
 	tools/check-circles
+	tools/check-names
 	tools/check-prose
 
 # All programs at once, those of test-kernel included.
