@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use super::group::GuestGroup;
-use super::{FOLDER, PLIMSOLL, SETTLE, text};
+use super::{FOLDER, PLIMSOLL, WARM_UP, text};
 use crate::cpus::Cpus;
 use crate::error::{LabError, Result};
 use crate::policy::Policy;
@@ -182,7 +182,7 @@ pub fn guard(policy: Policy) -> Result<Child> {
     }
     wait_for_tuning(policy)?;
     // The owner has just started.
-    thread::sleep(SETTLE);
+    thread::sleep(WARM_UP);
     Ok(child)
 }
 

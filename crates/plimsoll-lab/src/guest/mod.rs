@@ -35,7 +35,7 @@ pub const PLIMSOLL: &str = "/lab/plimsoll";
 pub const LAB: &str = "/lab/plimsoll-lab";
 
 /// Time that batch work runs before a measurement.
-const SETTLE: Duration = Duration::from_secs(3);
+const WARM_UP: Duration = Duration::from_secs(3);
 
 /// Measures one cell on this kernel and prints its outcome.
 pub fn run(cell: &Cell) -> Result<()> {
@@ -63,7 +63,7 @@ fn measure(cell: &Cell) -> Result<Figures> {
 fn beside_batch(cell: &Cell) -> Result<Figures> {
     let service = GuestGroup::make("service")?.real_time(cell.policy == Policy::RealTime);
     let mut batch = GuestBatch::start(cell.policy, cell.cpus)?;
-    thread::sleep(SETTLE);
+    thread::sleep(WARM_UP);
     let window = Window::open(&batch)?;
     let mut figures = match cell.workload {
         workload @ Workload::Seeds(_) => load::seeds(&service, workload, cell.cpus)?,

@@ -176,7 +176,7 @@ impl World {
             78..88 => self.pass_time(),
             88..94 => self.die(),
             94..96 => self.boot_or_stop(),
-            _ => self.settle(),
+            _ => self.be_quiet(),
         }
         let broken = simulated::with(|kernel| std::mem::take(&mut kernel.broken));
         self.tell(|| "done".to_owned());

@@ -276,7 +276,7 @@ impl World {
     }
 
     /// Lets the owner work for some time without faults: then all that can be in force is.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn be_quiet(&mut self) {
         if self.owner.is_none() {
             self.write_config();
             if self.config == Some(GOOD) {

@@ -15,7 +15,7 @@ const HEADROOM: f64 = 30.0;
 /// Tolerance of each row of SPEC's table, in points.
 const WITHIN: f64 = 2.0;
 /// Time in milliseconds until a change of the load is over.
-const SETTLED_MS: u64 = 400;
+const WARM_UP_MS: u64 = 400;
 const UNIT: &str = "% of the machine";
 
 #[test]
@@ -29,7 +29,7 @@ fn headroom_table() {
             let load = format!("steady --percent {percent} --duration 80000s");
             host.start_load_in(&main, &load)
         });
-        sleep_ms(SETTLED_MS);
+        sleep_ms(WARM_UP_MS);
         let seen = shares(&group, MEASURED);
         // Usage of the kernel and of the owner is normal work, too.
         let normal = 100.0 - seen.side - seen.idle;
@@ -129,7 +129,7 @@ fn share_of_a_waking_group_after_100_ms() {
 fn a_cap_inside_a_headroom() {
     let host = Host::new();
     let _side = start_side(&host, "side", "30%", "--cap 20%");
-    sleep_ms(SETTLED_MS);
+    sleep_ms(WARM_UP_MS);
     let used = shares(&[host.batch("side")], MEASURED).side;
     let cap = 20.0 / nr_cpus() as f64;
     SPEC_3.figure("batch work under a cap of 20 %", used, UNIT, near(cap, 1.0));
