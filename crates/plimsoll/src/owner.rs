@@ -196,10 +196,9 @@ impl Owner {
     /// Reads a group by its name. `None`: there is none.
     pub fn group(&mut self, name: &str) -> Result<Option<GroupState>> {
         let state = match self.show(Some(&Target::group(name))) {
-            Ok(state) => state,
-            Err(error @ CommandError::Client(_)) => return Err(error),
             // The owner has no such group.
-            Err(_) => return Ok(None),
+            Err(CommandError::Owner(OwnerError::Refused(_))) => return Ok(None),
+            state => state?,
         };
         Ok(state.groups.into_iter().find(|group| group.name == name))
     }

@@ -67,12 +67,14 @@ impl Service {
         });
         // Before the look, so that no end is missed.
         let is_told = !is_awaited && self.follow_processes(name);
-        let is_populated = is_awaited || self.is_populated(name);
+        let has_processes = self.has_processes(name);
+        let is_populated = is_awaited || has_processes.unwrap_or(true);
         let end = self.requests.end_of(name, is_populated, now);
         if end.is_some_and(|end| end <= now) {
             return self.end_command(name);
         }
-        let again = (!is_told).then_some(now + LOOK_INTERVAL);
+        let again = !is_told || has_processes.is_none();
+        let again = again.then_some(now + LOOK_INTERVAL);
         if let Some(next) = again.into_iter().chain(end).min() {
             self.requests.look_at(name, next);
         }
@@ -100,11 +102,17 @@ impl Service {
     }
 
     pub(super) fn is_populated(&self, name: &str) -> bool {
-        let populated = self.enforcement.enforcer().stock().is_populated(name);
-        // A cgroup that cannot be read, such as with too many open files, may have some.
-        populated.unwrap_or_else(|error| {
-            !error.is_gone() && !matches!(error, EngineError::NoTarget { .. })
-        })
+        // One that cannot be read may have some.
+        self.has_processes(name).unwrap_or(true)
+    }
+
+    /// Whether a group has processes; `None`: it cannot be read, such as with too many open files.
+    fn has_processes(&self, name: &str) -> Option<bool> {
+        match self.enforcement.enforcer().stock().is_populated(name) {
+            Err(EngineError::NoTarget { .. }) => Some(false),
+            Err(error) if error.is_gone() => Some(false),
+            populated => populated.ok(),
+        }
     }
 
     /// Writes down the members of the groups of commands, before the groups are undone.

@@ -90,6 +90,7 @@ impl Service {
         let wait = PollTimeout::try_from(wait).unwrap_or(PollTimeout::ZERO);
         // A signal interrupts the wait; the loop goes round once more.
         let _ = poll(&mut fds, wait);
+        self.enforcement.shared.service_is_alive();
     }
 
     fn answer_all(&mut self) {

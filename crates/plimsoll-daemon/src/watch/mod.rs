@@ -259,7 +259,8 @@ impl CgroupWatch {
         let resting = [&self.tree, &self.writes].into_iter();
         let resting = resting.filter(|queue| queue.rests(now));
         let ends = resting.map(|queue| queue.rests_until);
-        ends.chain(self.due).min()
+        let unwatched = self.due.map(|due| due.max(self.tree.rests_until));
+        ends.chain(unwatched).min()
     }
 
     /// Returns the queues that do not rest, readable when there is something to read.

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use plimsoll_cgroupfs::name::{path_of, text_of};
 use plimsoll_cgroupfs::{CgroupError, CpuGroup, Hierarchy};
@@ -41,9 +41,8 @@ use signals::{Arrived, Signals};
 const DYING_MAX: Duration = Duration::from_millis(100);
 /// Interval of looks at a group of which a process is seen: it may be moved out of the group.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
-/// Number of looks in a row that find no owner, after which there is none: a service manager starts
-/// the next one after some time.
-const NO_OWNER_LOOKS_MAX: u32 = 100;
+/// Time without an owner after which there is none: a service manager takes some to start the next.
+const NO_OWNER_MAX: Duration = Duration::from_secs(10);
 /// Maximum length of a command in output.
 const SUBJECT_CHARS_MAX: usize = 1000;
 
@@ -114,10 +113,11 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     drop(handle);
     warn_of_losses(&hierarchy, &groups);
     let group = groups.into_iter().next().ok_or(CommandError::NotStarted)?;
-    let client = RunClient {
+    let mut client = RunClient {
         runtime: owner.disconnect(),
         hierarchy,
         name: group.name,
+        cgroup: group.cgroup,
     };
     if let Some(signal) = signals.ending_now() {
         // Signals that arrived before the command was started.
@@ -219,6 +219,8 @@ struct RunClient {
     runtime: RuntimeFolder,
     hierarchy: Arc<Hierarchy>,
     name: String,
+    /// Last known path of its cgroup, with a `/` in front.
+    cgroup: String,
 }
 
 /// Group that has processes.
@@ -241,46 +243,49 @@ impl RunClient {
 
     /// Opens a process of the group, and the owner, as far as they can be seen from here. `None`: the
     /// group has no processes.
-    fn populated(&self) -> Result<Option<Seen>> {
+    fn populated(&mut self) -> Result<Option<Seen>> {
         // The next owner takes over the groups of one that has ended meanwhile.
         let mut owner = Owner::find_again(&self.runtime)?;
         // The owner ends an empty group by itself.
         let group = owner.group(&self.name)?.filter(|group| {
             let sample = group.statistics.as_ref();
-            sample.is_some_and(|sample| sample.processes > 0)
+            sample.is_none_or(|sample| sample.processes > 0)
         });
+        let Some(group) = group else { return Ok(None) };
+        self.cgroup = group.cgroup;
         let open = |pid: i32| handles::of_process(pid).ok();
-        Ok(group.map(|group| {
-            let path = path_of(group.cgroup.trim_start_matches('/'));
-            let members = CpuGroup::at(&self.hierarchy, path).all_processes();
-            let member = members.unwrap_or_default().into_iter().find_map(open);
-            let time = member.as_ref().map_or(DYING_MAX, |_| LOOK_INTERVAL);
-            let owner = owner.pid().and_then(open);
-            let processes = member.into_iter().chain(owner).collect();
-            Seen { processes, time }
-        }))
+        let member = self.members().into_iter().find_map(open);
+        let time = member.as_ref().map_or(DYING_MAX, |_| LOOK_INTERVAL);
+        let owner = owner.pid().and_then(open);
+        let processes = member.into_iter().chain(owner).collect();
+        Ok(Some(Seen { processes, time }))
+    }
+
+    /// Lists the processes of the group's cgroup that can be seen from here.
+    fn members(&self) -> Vec<i32> {
+        let path = path_of(self.cgroup.trim_start_matches('/'));
+        let members = CpuGroup::at(&self.hierarchy, path).all_processes();
+        members.unwrap_or_default()
     }
 
     /// Waits for processes that the ended command has started: their limits stay until they end,
     /// or until a signal releases them. Returns whether a signal did.
-    fn linger(&self, signals: &mut Signals) -> bool {
+    fn linger(&mut self, signals: &mut Signals) -> bool {
         if matches!(self.populated(), Ok(None)) {
             return false;
         }
-        let (mut has_told, mut nr_failures) = (false, 0);
+        let (mut has_told, mut last_seen) = (false, Instant::now());
         loop {
             if signals.wait(&[], DYING_MAX) == Arrived::Ending {
                 return true;
             }
             let seen = match self.populated() {
                 Ok(Some(seen)) => seen,
-                Err(_) if nr_failures < NO_OWNER_LOOKS_MAX => {
-                    nr_failures += 1;
+                Err(_) if last_seen.elapsed() < NO_OWNER_MAX && !self.members().is_empty() => {
                     continue;
                 }
                 _ => return false,
             };
-            nr_failures = 0;
             if !std::mem::replace(&mut has_told, true) {
                 output::tell(
                     "the command has ended, but processes that it started run on; \
@@ -290,6 +295,7 @@ impl RunClient {
             if signals.wait(&seen.processes, seen.time) == Arrived::Ending {
                 return true;
             }
+            last_seen = Instant::now();
         }
     }
 }

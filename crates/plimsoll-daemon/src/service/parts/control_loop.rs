@@ -52,12 +52,20 @@ pub(in crate::service) struct Shared {
     control_had_it: Condvar,
     stop: AtomicBool,
     delays: Mutex<Histogram>,
-    /// The problem that the service knows, and the time of the last error.
-    problem: Mutex<Option<(String, Instant)>>,
+    /// The problem that the service knows; `None`: there is none.
+    problem: Mutex<Option<Problem>>,
     started: Instant,
     /// The service's last sign of life, in milliseconds since `started`.
     service_alive_ms: AtomicU64,
     thread: OnceLock<Thread>,
+}
+
+/// Problem of the loop.
+struct Problem {
+    text: String,
+    told: Instant,
+    /// Time of the last error, of whatever text.
+    last: Instant,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -169,18 +177,24 @@ impl Shared {
     fn note_result(&self, error: Option<EngineError>, is_all: bool, service: &Handle) {
         let (now, mut known) = (os::now(), lock(&self.problem));
         let Some(error) = error else {
-            let is_over = |(_, last): &(String, Instant)| now.duration_since(*last) >= PROBLEM_MIN;
+            let is_over = |known: &Problem| now.duration_since(known.last) >= PROBLEM_MIN;
             if is_all && known.as_ref().is_some_and(is_over) {
                 *known = None;
                 service.note_problem("control", None);
             }
             return;
         };
-        let problem = error.to_string();
-        if known.as_ref().is_none_or(|(known, _)| *known != problem) {
-            service.note_problem("control", Some(problem.clone()));
+        let text = error.to_string();
+        if let Some(known) = known.as_mut() {
+            known.last = now;
+            // Several groups may fail by turns.
+            if known.text == text || now.duration_since(known.told) < PROBLEM_MIN {
+                return;
+            }
         }
-        *known = Some((problem, now));
+        service.note_problem("control", Some(text.clone()));
+        let (told, last) = (now, now);
+        *known = Some(Problem { text, told, last });
     }
 
     /// How late the loop was so far.
