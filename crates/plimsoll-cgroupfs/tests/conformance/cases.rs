@@ -155,21 +155,20 @@ pub fn members_are_found_where_they_were_moved(machine: &mut impl Machine) {
 
 pub fn the_end_of_the_last_process_is_told_on_v2(machine: &mut impl Machine) {
     let (group, inner) = (machine.group("outer"), machine.group("outer/inner"));
+    let (first, last) = (machine.start_in(&inner), machine.start_in(&inner));
+    machine.end(first);
+    let file = machine
+        .hierarchy()
+        .cpu_folder(group.path())
+        .join("cgroup.events");
     let mut queue = EventQueue::new(Interest::Folders).unwrap();
-    let watch = queue.watch_file(
-        &machine
-            .hierarchy()
-            .cpu_folder(group.path())
-            .join("cgroup.events"),
-    );
+    // After the beginning of the first, which is told, too.
+    let watch = queue.watch_file(&file);
+    machine.end(last);
     if machine.hierarchy().version() == Version::V1 {
         assert_eq!(watch.unwrap_err().kind(), ErrorKind::NotFound);
         return;
     }
-    let (first, last) = (machine.start_in(&inner), machine.start_in(&inner));
-    machine.end(first);
-    queue.read().unwrap();
-    machine.end(last);
     let changed = WatchEvent::Changed(watch.unwrap());
     machine.wait_until("it is told", || queue.read().unwrap().contains(&changed));
     machine.remove(&inner);

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use plimsoll_cgroupfs::{name, os};
 use plimsoll_engine::own_groups;
@@ -12,13 +12,11 @@ use plimsoll_engine::{EngineError, Result};
 
 use super::Service;
 use super::members::{Members, cgroup_of, descendants, is_this_process, members_of_groups};
+use super::options::LOOK_INTERVAL;
 
 /// Rounds in which the descendants of a process are looked for. What is forked in a group stays
 /// there, so that each round finds less, unless something forks that cannot be moved.
 const TREE_ROUNDS_MAX: usize = 64;
-/// Interval of looks at a group whose end no event tells: on cgroup v1, beyond the kernel's limits
-/// of watches, and before it is in force.
-pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Service {
     /// Requests the groups of commands of an earlier daemon that still run.
@@ -85,7 +83,8 @@ impl Service {
         }
     }
 
-    /// Has the kernel tell when the last process of a group ends. Returns false if it does not.
+    /// Has the kernel tell when the last process of a group ends. Returns false if it does not: on
+    /// cgroup v1, beyond the kernel's limits of watches, and before the group is in force.
     fn follow_processes(&mut self, name: &str) -> bool {
         let shown = self.enforcement.enforcer().stock().shown_path(name);
         shown.is_ok_and(|shown| self.cgroups.follow_processes(&name::text_of(shown)))

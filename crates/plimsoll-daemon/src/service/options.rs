@@ -20,6 +20,8 @@ use crate::state::GuardCounts;
 /// last batch group at which any owner's guard is detached: a script that runs one command after
 /// another has one owner, and one guard.
 pub const LINGER: Duration = Duration::from_secs(2);
+/// Interval of looks at conditions that no event tells.
+pub(super) const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 pub struct Enforcing {
     pub enforcer: Box<dyn Enforcer>,

@@ -7,9 +7,9 @@ use plimsoll_engine::undo::UndoReport;
 use plimsoll_engine::{EngineError, Result};
 
 use super::Service;
-use super::command_groups::LOOK_INTERVAL;
 use super::decision::decide;
 use super::desired::{self, Desired};
+use super::options::LOOK_INTERVAL;
 
 /// Groups that are reconciled in one go. Requests and the control loop wait that long.
 const CHUNK: usize = 64;

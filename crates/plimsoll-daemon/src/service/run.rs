@@ -60,9 +60,9 @@ impl Service {
         self.lifetime.is_ending()
     }
 
-    /// Returns when the next [`Self::turn`] is due without an event.
+    /// Returns when the next [`Self::turn`] is due without an event; `None`: never.
     #[must_use]
-    pub fn due(&self, now: Instant) -> Instant {
+    pub fn due(&self, now: Instant) -> Option<Instant> {
         let due = [
             self.table.has_pending().then_some(now),
             (!self.is_in_use()).then(|| self.lifetime.unused_due()),
@@ -73,12 +73,13 @@ impl Service {
             self.requests.save_due(),
             self.fair.guard.due(self.table.has_batch(), now),
         ];
-        due.into_iter().flatten().min().unwrap_or(now + SLEEP_MAX)
+        due.into_iter().flatten().min()
     }
 
     fn wait(&self) {
         let now = os::now();
-        let due = self.due(now).min(now + SLEEP_MAX);
+        let latest = now + SLEEP_MAX;
+        let due = self.due(now).map_or(latest, |due| due.min(latest));
         if due <= now {
             return;
         }

@@ -147,6 +147,11 @@ impl Queue {
         events.watch(folder)
     }
 
+    fn watch_file(&mut self, file: &Path) -> io::Result<WatchId> {
+        let events = self.events.as_mut().map_err(|_| Errno::EMFILE)?;
+        events.watch_file(file)
+    }
+
     fn read(&mut self) -> io::Result<Vec<WatchEvent>> {
         self.events
             .as_mut()
@@ -274,11 +279,9 @@ impl CgroupWatch {
     /// does not tell it: then the caller has to look.
     pub fn follow_processes(&mut self, path: &str) -> bool {
         let file = self.folder(path).join(EVENTS);
-        let watch = match &mut self.tree.events {
-            Ok(events) => events.watch_file(&file).ok(),
-            Err(_) => None,
+        let Ok(watch) = self.tree.watch_file(&file) else {
+            return false;
         };
-        let Some(watch) = watch else { return false };
         let before = self.followed.insert(path.to_owned(), watch.clone());
         // That of an earlier cgroup with its path.
         if let Some(before) = before.filter(|before| *before != watch) {

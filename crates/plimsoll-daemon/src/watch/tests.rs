@@ -171,11 +171,11 @@ fn the_end_of_the_last_process_is_reported_of_followed_cgroups() {
         fs::write(at(path).join(EVENTS), "populated 0\n").unwrap();
     }
     let emptied = CgroupChange::Emptied("/a".into());
-    let mut changes = watch.read_tree(os::now()).unwrap();
+    let mut changes = watch.read_tree(watch.tree.rests_until).unwrap();
     changes.dedup();
     assert_eq!(changes, std::slice::from_ref(&emptied));
     fs::remove_dir_all(at("a")).unwrap();
-    let changes = watch.read_tree(os::now()).unwrap();
+    let changes = watch.read_tree(watch.tree.rests_until).unwrap();
     assert!(changes.ends_with(&[gone("/a"), emptied]), "{changes:?}");
     assert!(watch.followed.is_empty());
 }
@@ -184,14 +184,12 @@ fn the_end_of_the_last_process_is_reported_of_followed_cgroups() {
 fn a_followed_cgroup_that_goes_before_its_beginning_is_read_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let mut watch = start(folder.path());
-    let make = || {
-        fs::create_dir(folder.path().join("a")).unwrap();
-        fs::write(folder.path().join("a").join(EVENTS), "").unwrap();
-    };
-    make();
+    let cgroup = folder.path().join("a");
+    fs::create_dir(&cgroup).unwrap();
+    fs::write(cgroup.join(EVENTS), "").unwrap();
     assert!(watch.follow_processes("/a"));
-    fs::remove_dir_all(folder.path().join("a")).unwrap();
-    let changes = watch.read_tree(os::now()).unwrap();
+    fs::remove_dir_all(&cgroup).unwrap();
+    let changes = watch.read_tree(watch.tree.rests_until).unwrap();
     assert!(changes.contains(&gone("/a")), "{changes:?}");
     assert!(watch.followed.is_empty());
 }

@@ -1,16 +1,12 @@
 //! The guard of the fair class: attached while batch work is there, and a little longer.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::sched::CpuSet;
 
-use super::super::options::{Attached, AttachedGuard, LINGER};
+use super::super::options::{Attached, AttachedGuard, LINGER, LOOK_INTERVAL};
 use crate::log::Log;
 use crate::state::GuardState;
-
-/// Interval of looks while batch work is there: no event tells a process that CPUs come online or
-/// go, that it may use others, or that a scheduler is loaded.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(in crate::service) enum GuardSwitch {
@@ -55,7 +51,8 @@ impl GuardSwitch {
     }
 
     /// Returns when to follow again without an event; `None`: never. `has_batch`: there is batch
-    /// work.
+    /// work, for which no event tells that CPUs come online or go, that this process may use others,
+    /// or that a scheduler is loaded.
     pub fn due(&self, has_batch: bool, now: Instant) -> Option<Instant> {
         let idle_since = match self {
             Self::On { idle_since, .. } => *idle_since,

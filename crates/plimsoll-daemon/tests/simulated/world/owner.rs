@@ -286,6 +286,18 @@ impl World {
         }
         self.tell(|| "all is quiet for a while".to_owned());
         self.sleep_and_wake(RETRY_MAX + Duration::from_secs(2));
+        if self.is_calm && self.owner.is_some() {
+            let places = self.task_places();
+            let is_empty = |path: &PathBuf| !places.iter().any(|(_, at)| at.starts_with(path));
+            // One that could not be removed is no group any more.
+            let is_group = |path: &PathBuf| {
+                let name = path.file_name().and_then(|name| name.to_str());
+                is_own(path) && name.is_some_and(|name| self.kept.contains_key(name))
+            };
+            let mut groups = self.cgroups().into_iter().filter(is_group);
+            let ended = groups.find(is_empty);
+            assert!(ended.is_none(), "{ended:?} has no process");
+        }
         if self.wanted.config().enforces() {
             self.kept
                 .values_mut()
@@ -299,10 +311,6 @@ impl World {
             let mut failing = self.kept.iter().filter(|(_, kept)| kept.promise.is_none());
             let odd = failing.find(|(_, kept)| !kept.is_refused());
             assert!(odd.is_none(), "{odd:?} is not in force");
-            let is_own = |name: &&String| !name.starts_with('/');
-            let mut groups = self.kept.keys().filter(is_own);
-            let ended = groups.find(|name| !self.members.values().any(|group| group == *name));
-            assert!(ended.is_none(), "{ended:?} has no process");
             simulated::with(|kernel| {
                 let watched: Vec<u64> = kernel.events().watched_files().collect();
                 let cgroups = kernel.cgroups();
@@ -316,16 +324,25 @@ impl World {
 
     /// Lets time pass for an owner that is awake only when it has asked for it, or for an event.
     fn sleep_and_wake(&mut self, time: Duration) {
-        let end = os::now() + time;
         // Dying processes leave their cgroups, and cause events.
         simulated::with(|kernel| kernel.pass(TURN_MIN));
-        while os::now() < end {
+        let mut left = time;
+        while !left.is_zero() {
             let now = os::now();
-            let due = self.owner.as_ref().map_or(end, |owner| owner.due(now));
+            let due = self.owner.as_ref().and_then(|owner| owner.due(now));
+            let sleep = due.map_or(left, |due| due.saturating_duration_since(now).min(left));
             let is_ready = simulated::with(|kernel| kernel.events().is_ready());
-            let next = if is_ready { now } else { due.min(end) };
-            let passing = next.saturating_duration_since(now).max(TURN_MIN);
+            let passing = if is_ready {
+                TURN_MIN
+            } else {
+                sleep.max(TURN_MIN)
+            };
+            let is_woken = is_ready || sleep < left;
+            left = left.saturating_sub(passing);
             simulated::with(|kernel| kernel.pass(passing));
+            if !is_woken {
+                return;
+            }
             let wanted = self.wanted.clone();
             self.turn(None, None, &wanted);
         }
