@@ -298,11 +298,8 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 	if (t)
 		t->claimed = 0;
 
-	/*
-	 * Kernel threads bound to one CPU, tasks whose context could not be allocated, and
-	 * those for which this CPU may not kick another.
-	 */
-	if (!t || !c || (p->flags & PF_KTHREAD && p->nr_cpus_allowed == 1) || goes_offline()) {
+	/* Tasks whose context could not be allocated, or for which this CPU may kick no other. */
+	if (!t || !c || goes_offline()) {
 		/* It has no place, where its run would move the clock. */
 		if (t)
 			t->place = 0;

@@ -143,7 +143,7 @@ fn a_group_that_is_made_anew_is_limited_before_its_processes_are_in_it() {
 #[test]
 fn normal_groups_are_scheduled_until_they_end() {
     let rig = rig();
-    let _eager = EagerHugePages::start();
+    let _eager = EagerHugePages::start(20);
     let (job, web) = (rig.group("job-1"), rig.group("web"));
     let loads = [rig.fair_burners(&job, 1, 1), rig.fair_burners(&web, 2, 1)];
     let jobs = jobs(&rig, QUOTA);

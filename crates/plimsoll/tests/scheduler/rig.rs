@@ -505,17 +505,17 @@ pub fn cgroup_id(group: &CpuGroup) -> u64 {
     fs::metadata(group.cpu_file("")).unwrap().ino()
 }
 
-/// Makes khugepaged scan all memory continuously. It waits behind every burner, and blocks each
-/// process whose memory it has begun to scan.
+/// Makes khugepaged scan all memory continuously, with pauses. It waits behind every burner, and
+/// blocks each process whose memory it has begun to scan.
 pub struct EagerHugePages(Vec<(PathBuf, String)>);
 
 impl EagerHugePages {
-    pub fn start() -> Self {
+    pub fn start(pause_ms: u64) -> Self {
         let folder = Path::new("/sys/kernel/mm/transparent_hugepage/khugepaged");
         let files = ["scan_sleep_millisecs", "alloc_sleep_millisecs"];
         let old = files.map(|file| (folder.join(file), text(&folder.join(file))));
         for (file, _) in &old {
-            fs::write(file, "20").unwrap();
+            fs::write(file, pause_ms.to_string()).unwrap();
         }
         Self(old.into())
     }

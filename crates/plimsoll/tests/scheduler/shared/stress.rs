@@ -6,9 +6,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use plimsoll_cgroupfs::CpuGroup;
 
-use crate::common::{Offline, bind, command_of, is_alive, nr_cpus, wait_until};
+use crate::common::{
+    Offline, bind, command_of, is_alive, nr_cpus, task_ns, wait_until, wait_until_busy,
+};
 use crate::daemon_rig::kill_all;
-use crate::rig::{all_cpus, burners, wait_for_threads};
+use crate::rig::{EagerHugePages, all_cpus, burners, wait_for_threads};
 use crate::shared::with_command;
 
 #[test]
@@ -153,6 +155,34 @@ fn batch_work_that_exits_stays_behind_normal_work() {
     commands
         .into_iter()
         .for_each(|command| drop(command.finish()));
+}
+
+/// It is of nice 19, so that even half of the CPU is too much.
+#[test]
+fn kernel_thread_of_one_cpu_has_no_more_than_its_share() {
+    let rig = with_command();
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let mut pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let is_khugepaged = |pid: &i32| command_of(*pid).as_deref() == Some("khugepaged");
+    let thread = pids.find(is_khugepaged).unwrap();
+    let eager = EagerHugePages::start(0);
+    let memory = vec![1_u8; 64 << 20];
+    wait_until("it never sleeps", || task_ns(thread) > Some(30_000_000));
+    bind(thread, [0]).unwrap();
+    let fair = rig.group("fair");
+    let spinner = rig.fair_burners(&fair, 1, 1);
+    wait_until_busy(&fair);
+    let used_ns = || (fair.usage_ns().unwrap(), task_ns(thread).unwrap());
+    let begin_ns = used_ns();
+    wait_until("it has run beside the other", || {
+        used_ns().1 > begin_ns.1 + 10_000_000
+    });
+    let end_ns = used_ns();
+    let (normal_ns, thread_ns) = (end_ns.0 - begin_ns.0, end_ns.1 - begin_ns.1);
+    assert!(normal_ns > 5 * thread_ns, "{normal_ns}, {thread_ns}");
+    drop((eager, memory));
+    bind(thread, 0..nr_cpus()).unwrap();
+    spinner.kill_hard();
 }
 
 #[test]
