@@ -48,13 +48,9 @@ static __always_inline u64 cpu_limit_charge(const struct plimsoll_group *group,
 __noinline int wake_refused(u32 slot)
 {
 	struct plimsoll_group *group = group_at(slot);
-	u32 cpu;
 
-	if (!group)
-		return 0;
-	bpf_for (cpu, 0, nr_cpu_ids) {
-		cpus_wake(group->refused_cpus, cpu);
-	}
+	if (group)
+		cpus_wake(group->refused_cpus, nr_cpu_ids);
 	return 0;
 }
 

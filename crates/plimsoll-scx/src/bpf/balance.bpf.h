@@ -31,7 +31,7 @@ static __always_inline bool balance_is_due(struct plimsoll_cpu *c, u64 now)
 __noinline int llc_wait_of(u32 llc, u64 now, struct plim_batch_cpu *known)
 {
 	u64 room_ppm = count_from;
-	u32 cpus = count_from, cpu, tier;
+	u32 cpus = count_from, cpu = 0, i, tier;
 	s32 queued;
 	struct plimsoll_cpu *c;
 
@@ -40,9 +40,12 @@ __noinline int llc_wait_of(u32 llc, u64 now, struct plim_batch_cpu *known)
 	known->nr_queued = 0;
 	known->running_batch = 1;
 	known->running_normal = 0;
-	bpf_for (cpu, 0, nr_cpu_ids) {
-		c = cpu_at(cpu);
-		if (!c || !c->online || c->llc != llc)
+	bpf_for (i, 0, nr_cpu_ids) {
+		cpu = cpus_next(llc_cpus[llc % PLIMSOLL_LLCS_MAX], NULL, false, cpu);
+		if (cpu >= nr_cpu_ids)
+			break;
+		c = cpu_at(cpu++);
+		if (!c || !c->online)
 			continue;
 		room_ppm += cpu_room_ppm(c, now);
 		cpus++;

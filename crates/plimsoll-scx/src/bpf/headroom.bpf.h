@@ -171,18 +171,16 @@ static __always_inline void shortage_update(u64 now)
 __noinline int batch_evict(s32 count)
 {
 	struct plimsoll_machine *m;
-	u32 cpu, key = 0;
+	u32 i, cpu = 0, key = 0;
 
 	m = bpf_map_lookup_elem(&machine, &key);
-	bpf_for (cpu, 0, nr_cpu_ids) {
-		if (count <= 0)
+	bpf_for (i, 0, nr_cpu_ids) {
+		cpu = cpus_next(token_cpus, NULL, false, cpu);
+		if (cpu >= nr_cpu_ids || count-- <= 0)
 			break;
-		if (!cpus_have(token_cpus, cpu))
-			continue;
-		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+		scx_bpf_kick_cpu(cpu++, SCX_KICK_PREEMPT);
 		if (m)
 			__sync_fetch_and_add(&m->nr_evictions, 1);
-		count--;
 	}
 	return 0;
 }
@@ -190,14 +188,7 @@ __noinline int batch_evict(s32 count)
 /* Wakes up to @count CPUs that were refused a token. */
 __noinline int batch_invite(s32 count)
 {
-	u32 cpu;
-
-	bpf_for (cpu, 0, nr_cpu_ids) {
-		if (count <= 0)
-			break;
-		if (cpus_wake(token_refused_cpus, cpu))
-			count--;
-	}
+	cpus_wake(token_refused_cpus, count);
 	return 0;
 }
 

@@ -218,7 +218,7 @@ struct plimsoll_cpu {
 	plim_u32 balance_first; /* of the LLCs that are compared next */
 	plim_u64 nr_dispatches;
 	plim_u32 tier; /* of the task of ours that runs; PLIMSOLL_TIERS: none */
-	plim_u32 tier_counted; /* as which it counts in nr_lower; normal does not */
+	plim_u32 tier_shown; /* by lower_cpus */
 	plim_u32 run_is_counted; /* in nr_running of the group */
 	plim_u32 turn_granted; /* by the last dispatch */
 	plim_u32 turn; /* in which the present task runs */

@@ -343,7 +343,8 @@ show_returned(struct task_struct *p, const struct task_ctx *t, s32 cpu, u32 tier
 		return;
 	}
 	/* Headroom may keep an idle CPU from it. */
-	if ((tier == PLIMSOLL_TIER_NORMAL || token_available(true)) && kick_idle_for(p, cpu, false))
+	if ((tier == PLIMSOLL_TIER_NORMAL || token_available(true)) &&
+	    (kick_idle_of_llc(p, cpu) || kick_idle_for(p)))
 		return;
 	cpu = may_take ? cpu_of_lower_tier(p, cpu, tier) : -1;
 	if (cpu >= 0)

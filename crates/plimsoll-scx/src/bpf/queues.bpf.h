@@ -32,8 +32,10 @@
 #define LOWER_FORGET_NS (10 * PLIM_NSEC_PER_SEC)
 /* In this time a task is in the queue that ops.enqueue() has chosen. */
 #define INSERTION_NS PLIM_NSEC_PER_MSEC
-/* Most CPUs that are checked for one task. */
-#define KICK_CPUS_MAX 64
+/* Most looks for a CPU for one task. */
+#define LOOKS_MAX 64
+/* Most idle CPUs that are picked for one task: those on their way offline are not woken. */
+#define PICKS_MAX 4
 /* Most tasks of one queue that are checked in one pass. */
 #define QUEUE_SCAN_MAX 512
 /*
@@ -128,35 +130,62 @@ static __always_inline bool waits_offline(const struct task_ctx *t, s32 cpu)
 	return t->in_own_queue && is_offline(cpu);
 }
 
+/* Wakes an idle CPU on which a task may run, for no other. Returns whether there is one. */
+__noinline bool kick_idle_for(struct task_struct *p __arg_trusted)
+{
+	bool found = false;
+	s32 cpu;
+	u32 i;
+
+	bpf_rcu_read_lock();
+	bpf_for (i, 0, PICKS_MAX) {
+		cpu = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+		if (cpu < 0)
+			break;
+		/* One that picks idle again on its way offline is noted as idle again. */
+		if (is_offline(cpu))
+			continue;
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+		found = true;
+		break;
+	}
+	bpf_rcu_read_unlock();
+	return found;
+}
+
 /*
- * Wakes the first idle CPU, from @cpu on, on which a task may run (NULL: any), and which is woken
- * for no other. Returns whether one is.
- * @in_llc: of the LLC of @cpu, whose queue the others do not look at.
+ * Does so among the CPUs of the LLC of @cpu, at whose queue the others do not look. @p NULL: one on
+ * which any task may run.
  */
 __noinline bool
-kick_idle_for(struct task_struct *p __arg_trusted __arg_nullable, s32 cpu, bool in_llc)
+kick_idle_of_llc(struct task_struct *p __arg_trusted __arg_nullable, s32 cpu)
 {
+	const volatile plim_u64 *of_llc = llc_cpus[llc_of(cpu)];
 	const struct cpumask *allowed = NULL;
+	u32 i, other = cpu, nr_ends = 0;
 	struct plimsoll_cpu *c;
 	bool found = false;
-	u32 i, other;
 
 	bpf_rcu_read_lock();
 	if (p)
 		allowed = p->cpus_ptr;
-	bpf_for (i, 0, KICK_CPUS_MAX) {
-		if (i >= nr_cpu_ids)
-			break;
-		other = ((u32)cpu + i) % nr_cpu_ids;
+	bpf_for (i, 0, LOOKS_MAX) {
+		other = cpus_next(of_llc, NULL, false, other);
 		c = cpu_at(other);
-		if (!c || !c->online || c->state != PLIMSOLL_CPU_IDLE ||
-		    (allowed && !bpf_cpumask_test_cpu(other, allowed)) ||
-		    (in_llc && llc_of(other) != llc_of(cpu)) ||
-		    !scx_bpf_test_and_clear_cpu_idle(other))
+		if (!c) {
+			if (nr_ends++)
+				break;
+			other = 0;
 			continue;
-		scx_bpf_kick_cpu(other, SCX_KICK_IDLE);
-		found = true;
-		break;
+		}
+		if (c->online && c->state == PLIMSOLL_CPU_IDLE &&
+		    (!allowed || bpf_cpumask_test_cpu(other, allowed)) &&
+		    scx_bpf_test_and_clear_cpu_idle(other)) {
+			scx_bpf_kick_cpu(other, SCX_KICK_IDLE);
+			found = true;
+			break;
+		}
+		other++;
 	}
 	bpf_rcu_read_unlock();
 	return found;
@@ -170,28 +199,38 @@ static __always_inline bool runs_below(const struct plimsoll_cpu *c, u32 tier)
 	return running > tier && running < PLIMSOLL_TIERS;
 }
 
-/* The first CPU, from @cpu on, whose task of a lower tier a task preempts. -1: none. */
+/* CPUs of the LLC from the task's on, those before it, and the others alike. */
+#define NEAR_PASSES 4
+
+/* A near CPU whose task of a lower tier a task preempts. -1: none. */
 __noinline s32 cpu_of_lower_tier(struct task_struct *p __arg_trusted, s32 cpu, u32 tier)
 {
+	const plim_u64 *lower = lower_cpus[tier & PLIMSOLL_TIER_MASK];
+	const volatile plim_u64 *of_llc = llc_cpus[llc_of(cpu)];
+	u32 i, pass = 0, other = cpu;
 	const struct cpumask *allowed;
 	struct plimsoll_cpu *c;
-	s32 other, found = -1;
-	u32 i;
+	s32 found = -1;
 
-	if (READ_ONCE(nr_lower[tier & PLIMSOLL_TIER_MASK]) <= 0)
+	if (cpus_next(lower, NULL, false, 0) >= nr_cpu_ids)
 		return -1;
 	bpf_rcu_read_lock();
 	allowed = p->cpus_ptr;
-	bpf_for (i, 0, KICK_CPUS_MAX) {
-		if (i >= nr_cpu_ids)
-			break;
-		other = ((u32)cpu + i) % nr_cpu_ids;
+	bpf_for (i, 0, LOOKS_MAX) {
+		other = cpus_next(lower, of_llc, pass / 2, other);
 		c = cpu_at(other);
-		if (c && runs_below(c, tier) && !READ_ONCE(c->is_taken) &&
+		if (!c || (pass % 2 && other >= (u32)cpu)) {
+			if (++pass >= NEAR_PASSES)
+				break;
+			other = pass % 2 ? 0 : cpu;
+			continue;
+		}
+		if (runs_below(c, tier) && !READ_ONCE(c->is_taken) &&
 		    bpf_cpumask_test_cpu(other, allowed)) {
 			found = other;
 			break;
 		}
+		other++;
 	}
 	bpf_rcu_read_unlock();
 	return found;
@@ -223,7 +262,7 @@ to_overdue(struct bpf_iter_scx_dsq *waiting, struct task_struct *p, struct task_
 	waiting_leaves(t);
 	/* Before a CPU looks. It is there already, so none has to look again. */
 	WRITE_ONCE(overdue_since_ns[llc_of(cpu)], bpf_ktime_get_ns() - INSERTION_NS - 1);
-	if (!is_offline(cpu) && kick_idle_for(p, cpu, true))
+	if (!is_offline(cpu) && kick_idle_of_llc(p, cpu))
 		return;
 	/* Not for each of many: the one before would be preempted before it has run. */
 	c = cpu_at(cpu);

@@ -193,9 +193,8 @@ wake_for(struct task_struct *p, const struct task_ctx *t, s32 cpu, bool is_claim
 	}
 	/* Also for one that wakes: a CPU may have become idle since the selection. */
 	idle = any_cpu_is_idle() ? scx_bpf_select_cpu_and(p, cpu, 0, p->cpus_ptr, 0) : -1;
-	/* One that picks idle again on its way offline is noted as idle again. */
 	if (idle >= 0 && is_offline(idle))
-		return kick_idle_for(p, cpu, false) || enq_flags & SCX_ENQ_LAST;
+		return kick_idle_for(p) || enq_flags & SCX_ENQ_LAST;
 	if (idle >= 0)
 		scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
 	return idle >= 0 || enq_flags & SCX_ENQ_LAST;
@@ -255,7 +254,7 @@ queue_overdue(struct task_struct *p, struct task_ctx *t, s32 cpu, u64 enq_flags,
 	__sync_lock_test_and_set(&overdue_since_ns[llc % PLIMSOLL_LLCS_MAX], now);
 	scx_bpf_dsq_insert(p, overdue_id(llc), SLICE_MIN_NS, enq_flags);
 	/* Other LLCs do not look at this queue. */
-	if (!kick_idle_for(p, cpu, true) && enq_flags & SCX_ENQ_LAST)
+	if (!kick_idle_of_llc(p, cpu) && enq_flags & SCX_ENQ_LAST)
 		scx_bpf_kick_cpu(cpu, 0);
 }
 
@@ -390,7 +389,7 @@ void BPF_STRUCT_OPS(plimsoll_dispatch, s32 cpu, struct task_struct *prev)
 	if (!SCX_ENQ_IMMED && runs_real_time(cpu)) {
 		scx_bpf_test_and_clear_cpu_idle(cpu);
 		if (normal_waits(llc_of(cpu)) || lower_tiers_wait(llc_of(cpu)))
-			kick_idle_for(NULL, cpu, true);
+			kick_idle_of_llc(NULL, cpu);
 		return;
 	}
 	dispatch_cpu(cpu, prev, bpf_ktime_get_ns());
@@ -433,21 +432,25 @@ static __always_inline u64 left_of(struct task_ctx *t, const struct plimsoll_gro
 	return left_ns;
 }
 
-/*
- * Counts the CPUs that run a tier, for the tiers above it: until a CPU runs another one or
- * goes idle, so that it writes nothing from one batch task to the next. A task of another
- * class that runs meanwhile costs a look for a CPU in vain.
- */
-static __always_inline void count_tier(struct plimsoll_cpu *c, u32 tier)
+/* Whether a CPU runs a tier below another one. */
+static __always_inline void show_below(u32 above, s32 cpu, u32 was, u32 tier)
 {
-	s32 below_normal = (tier > PLIMSOLL_TIER_NORMAL) - (c->tier_counted > PLIMSOLL_TIER_NORMAL);
-	s32 below_batch = (tier > PLIMSOLL_TIER_BATCH) - (c->tier_counted > PLIMSOLL_TIER_BATCH);
+	if (was <= above && tier > above)
+		cpus_add(lower_cpus[above], cpu);
+	else if (was > above && tier <= above)
+		cpus_remove(lower_cpus[above], cpu);
+}
 
-	if (below_normal)
-		__sync_fetch_and_add(&nr_lower[PLIMSOLL_TIER_NORMAL], below_normal);
-	if (below_batch)
-		__sync_fetch_and_add(&nr_lower[PLIMSOLL_TIER_BATCH], below_batch);
-	c->tier_counted = tier;
+/*
+ * Shows the tiers above it that a CPU runs a lower one: until it runs another one or goes idle,
+ * so that it writes nothing from one batch task to the next. A task of another class that runs
+ * meanwhile costs a look in vain.
+ */
+static __always_inline void show_tier(struct plimsoll_cpu *c, s32 cpu, u32 tier)
+{
+	show_below(PLIMSOLL_TIER_NORMAL, cpu, c->tier_shown, tier);
+	show_below(PLIMSOLL_TIER_BATCH, cpu, c->tier_shown, tier);
+	c->tier_shown = tier;
 }
 
 void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
@@ -496,7 +499,7 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 	is_taken = c->is_taken;
 	c->is_taken = 0;
 	c->nr_rounds = 0;
-	count_tier(c, tier);
+	show_tier(c, cpu, tier);
 	left_ns = left_of(t, group, c, cpu, now);
 	if (has_local(cpu) || precedes_normal(c, cpu, tier))
 		left_ns = SLICE_MIN_NS;
@@ -573,7 +576,7 @@ void BPF_STRUCT_OPS(plimsoll_update_idle, s32 cpu, bool idle)
 		return;
 	cpu_enter(c, idle ? PLIMSOLL_CPU_IDLE : PLIMSOLL_CPU_OTHER, now);
 	if (idle) {
-		count_tier(c, PLIMSOLL_TIER_NORMAL);
+		show_tier(c, cpu, PLIMSOLL_TIER_NORMAL);
 		turns_end(c, now);
 	}
 	/*

@@ -18,8 +18,9 @@ const volatile u32 nr_cpu_ids = 1;
 const volatile u32 nr_llcs = 1;
 /* Room for groups, and for cpu.max of cgroups. */
 const volatile u32 nr_slots = PLIMSOLL_GROUPS_MAX;
-/* The LLC of each CPU, counted from 0. */
+/* The LLC of each CPU, counted from 0, and the CPUs of each LLC, a bit each. */
 const volatile u32 cpu_llc[PLIMSOLL_CPUS_MAX];
+const volatile plim_u64 llc_cpus[PLIMSOLL_LLCS_MAX][PLIMSOLL_CPU_WORDS];
 
 /* Atomic: tasks look up their group again. Written when a group or a cpu.max changes. */
 u32 groups_changed = 1;
@@ -88,8 +89,8 @@ u64 server_alone_ns;
  * first turn until it goes idle, or lower tiers need none for a period.
  */
 s32 nr_with_turns;
-/* Atomic: CPUs that run tasks of a lower tier, for each tier; see count_tier(). */
-s32 nr_lower[PLIMSOLL_TIERS_PADDED] PLIMSOLL_OWN_LINES;
+/* CPUs that run tasks of a lower tier, for each tier, a bit each; atomic. See show_tier(). */
+plim_u64 lower_cpus[PLIMSOLL_TIERS_PADDED][PLIMSOLL_CPU_WORDS] PLIMSOLL_OWN_LINES;
 /*
  * Since when the overdue queue of an LLC may have tasks; 0: it has none. Set when one is
  * put there; cleared by a CPU that finds the queue empty a while later, because the kernel
@@ -365,14 +366,51 @@ static __always_inline bool cpus_have(plim_u64 *set, s32 cpu)
 	return READ_ONCE(*cpus_word(set, cpu)) >> ((u32)cpu % 64) & 1;
 }
 
-/* Takes a CPU out of the set and wakes it. Returns whether it was in. */
-static __always_inline bool cpus_wake(plim_u64 *set, s32 cpu)
+static __always_inline u64 cpus_of_word(const volatile plim_u64 *set,
+					const volatile plim_u64 *within, bool without, u32 word)
 {
-	if (!cpus_have(set, cpu))
-		return false;
-	cpus_remove(set, cpu);
-	scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
-	return true;
+	u64 others = within ? within[word] : ~0ULL;
+
+	return READ_ONCE(set[word]) & (without ? ~others : others);
+}
+
+/*
+ * The first CPU of a set from @cpu on, among those of @within, or, @without, among the others.
+ * @within NULL: of all. nr_cpu_ids or more: none.
+ */
+static __always_inline u32
+cpus_next(const volatile plim_u64 *set, const volatile plim_u64 *within, bool without, u32 cpu)
+{
+	u32 word = cpu / 64 % PLIMSOLL_CPU_WORDS;
+	u64 bits;
+
+	if (cpu >= nr_cpu_ids)
+		return nr_cpu_ids;
+	bits = cpus_of_word(set, within, without, word) & ~0ULL << (cpu % 64);
+	if (bits)
+		return word * 64 + __builtin_ctzll(bits);
+	if (nr_cpu_ids <= 64)
+		return nr_cpu_ids;
+	bpf_for (word, cpu / 64 + 1, (nr_cpu_ids + 63) / 64) {
+		bits = cpus_of_word(set, within, without, word % PLIMSOLL_CPU_WORDS);
+		if (bits)
+			return word * 64 + __builtin_ctzll(bits);
+	}
+	return nr_cpu_ids;
+}
+
+/* Takes up to @count CPUs out of a set and wakes them. */
+static __always_inline void cpus_wake(plim_u64 *set, s32 count)
+{
+	u32 i, cpu = 0;
+
+	bpf_for (i, 0, nr_cpu_ids) {
+		cpu = cpus_next(set, NULL, false, cpu);
+		if (cpu >= nr_cpu_ids || count-- <= 0)
+			break;
+		cpus_remove(set, cpu);
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+	}
 }
 
 /*

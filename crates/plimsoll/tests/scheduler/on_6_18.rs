@@ -1,5 +1,6 @@
 //! Tests that the oldest supported kernel with sched_ext, 6.18, has to pass as well.
 
+use std::fs;
 use std::hint::spin_loop;
 use std::io::{PipeReader, PipeWriter, Read as _, Write as _, pipe};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,7 +9,9 @@ use std::thread;
 
 use nix::unistd::gettid;
 
-use crate::common::{SetOnDrop, bind, nr_cpus, on_cpus};
+use crate::common::{
+    Host, SetOnDrop, binary, bind, memory_folder, nr_cpus, on_cpus, with_own_mounts,
+};
 use crate::rig::{all_cpus, burners, rig};
 
 #[test]
@@ -147,4 +150,27 @@ fn batch_work_of_an_llc_that_a_real_time_task_has_to_itself_runs_elsewhere() {
     });
     rivals.kill_hard();
     work.stop();
+}
+
+/// With more CPUs than a word has bits the program has more code, which the kernel verifies.
+#[test]
+fn nothing_keeps_it_from_loading_for_128_cpus() {
+    let host = Host::new();
+    let folder = memory_folder();
+    let possible = folder.path().join("possible");
+    fs::write(&possible, "0-127\n").unwrap();
+    let script = "mount --bind \"$0\" /sys/devices/system/cpu/possible && exec \"$@\"";
+    let mut command = with_own_mounts(script);
+    command.arg(possible).arg(binary());
+    command.args([
+        "run",
+        "--enforcer",
+        "sched-ext",
+        "--class",
+        "batch",
+        "--",
+        "true",
+    ]);
+    host.confine(&mut command);
+    host.spawn(command).finish().good();
 }
