@@ -2,7 +2,7 @@
 
 use plimsoll_cgroupfs::Version;
 
-use super::{Fidelity, How, approximate, exceeds_quota, impossible, too_many};
+use super::fidelity::{Fidelity, How, approximate, impossible, too_many};
 use crate::host::Capabilities;
 use crate::knobs::{Class, Headroom, Knob, Knobs};
 
@@ -13,6 +13,12 @@ const SCHED_EXT_ONLY: &str =
 /// Loss of a service beside batch work without the guard, by docs/stock-kernels.md.
 const UNGUARDED: &str = "; there is no guard, which takes root and a kernel with BTF: a service \
                          beside it has up to several times its p99, as `plimsoll doctor` shows";
+
+/// Returns whether the burst is above the quota, which the stock kernel refuses.
+pub(super) fn exceeds_quota(knobs: &Knobs) -> bool {
+    let quota_ns = knobs.quota.and_then(|quota| quota.quota_ns);
+    matches!((knobs.burst, quota_ns), (Some(burst), Some(quota_ns)) if burst.burst_ns > quota_ns)
+}
 
 pub(super) struct StockKnobs<'a> {
     pub host: &'a Capabilities,

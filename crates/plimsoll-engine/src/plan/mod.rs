@@ -5,29 +5,17 @@
 //! user passed `--best-effort`.
 
 mod cgroup;
+mod fidelity;
 mod sched_ext;
+
+pub use fidelity::Fidelity;
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{EngineError, Result};
 use crate::host::Capabilities;
 use crate::knobs::{Burst, Headroom, Knob, Knobs};
-use cgroup::StockKnobs;
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "fidelity")]
-pub enum Fidelity {
-    Exact,
-    /// Enforced with a loss, which is reported.
-    Approximate {
-        loss: String,
-    },
-    /// Not enforceable on this host.
-    Impossible {
-        /// Reason, and an alternative that can.
-        reason: String,
-    },
-}
+use cgroup::{StockKnobs, exceeds_quota};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanItem {
@@ -49,12 +37,6 @@ pub struct Plan {
 
 /// Headroom of the whole machine.
 const PPM_ALL: u32 = 1_000_000;
-
-/// Returns whether the burst is above the quota, which the stock kernel refuses.
-fn exceeds_quota(knobs: &Knobs) -> bool {
-    let quota_ns = knobs.quota.and_then(|quota| quota.quota_ns);
-    matches!((knobs.burst, quota_ns), (Some(burst), Some(quota_ns)) if burst.burst_ns > quota_ns)
-}
 
 impl Plan {
     /// Plans every knob of a group for a host with these capabilities. `is_scheduled`: the BPF
@@ -138,24 +120,6 @@ fn disturbance(knobs: &Knobs) -> Option<String> {
         "burst {burst}: it exceeds the quota, so that the group may disturb others for up to \
          {burst} of CPU time at once"
     ))
-}
-
-/// Mechanism of a knob, and its loss.
-type How = (String, Fidelity);
-
-fn approximate(loss: impl Into<String>) -> Fidelity {
-    Fidelity::Approximate { loss: loss.into() }
-}
-
-fn impossible(reason: impl Into<String>) -> Fidelity {
-    Fidelity::Impossible {
-        reason: reason.into(),
-    }
-}
-
-/// Returns that a headroom is more than there is.
-fn too_many(nr_cpus: u32) -> Fidelity {
-    impossible(format!("there are {nr_cpus} CPUs"))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Mechanisms of Plimsoll's BPF scheduler.
 
-use super::{Fidelity, How, too_many};
+use super::fidelity::{Fidelity, How, too_many};
 use crate::host::Capabilities;
 use crate::knobs::{Class, Headroom, Knob, Knobs};
 
