@@ -2,6 +2,7 @@
 
 mod nice;
 mod recover;
+mod report;
 mod shared;
 mod values;
 
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use recover::recover;
+pub use report::UndoReport;
 
 pub(crate) use nice::{Levels, commonest_level, restore_levels};
 pub(crate) use shared::remove_parents;
@@ -20,7 +22,6 @@ use plimsoll_cgroupfs::{
     CgroupError, CgroupKind, folders_in, move_process, read_ids, read_text, tree,
 };
 use plimsoll_cgroupfs::{name, os};
-use serde::{Deserialize, Serialize};
 
 use crate::error::{EngineError, Result};
 use crate::journal::{Entry, FileRestore, ForeignRestore, Header, Journal, OwnRestore, Restores};
@@ -31,33 +32,6 @@ use shared::switch_off;
 
 /// Time for which a group that keeps forking is chased.
 const EVACUATION_MAX: Duration = Duration::from_secs(10);
-
-/// Outcome of an undo; clients of the owner and readers of JSON get it as it is.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UndoReport {
-    /// Groups and targets that are as they were.
-    pub undone: Vec<String>,
-    /// Changes that stay for the sake of others, which is no failure.
-    #[serde(default)]
-    pub notes: Vec<String>,
-    /// Failures to restore, and external changes that were kept.
-    pub problems: Vec<String>,
-}
-
-impl UndoReport {
-    pub fn extend(&mut self, more: Self) {
-        self.undone.extend(more.undone);
-        self.notes.extend(more.notes);
-        self.problems.extend(more.problems);
-    }
-
-    pub(crate) fn note(&mut self, result: Result<()>) {
-        match result {
-            Err(error) if !error.is_gone() => self.problems.push(error.to_string()),
-            _ => (),
-        }
-    }
-}
 
 /// Undoes changes: first the levels of tasks, then groups of our own, then the values of files, then
 /// what groups share, if none is left, then settings, then all others in reverse order. Returns the
