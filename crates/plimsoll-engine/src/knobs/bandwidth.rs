@@ -6,8 +6,8 @@ use std::str::FromStr;
 use plimsoll_policy::bandwidth::{self as core, BandwidthParams};
 
 use super::error::KnobError;
-use super::serde_as_text;
 use super::units::{self, NSEC_PER_USEC, PPM};
+use super::word::serde_as_text;
 
 const QUOTA_FORMS: &str = "QUOTA/PERIOD such as 600ms/100ms (quota of at least 1ms, period of 1ms to 1s), or CPUs such as 6cpus";
 const BURST_FORMS: &str = "a time of at least 0 such as 400ms; quota + burst up to 17592s";

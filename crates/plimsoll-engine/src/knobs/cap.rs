@@ -6,8 +6,8 @@ use std::str::FromStr;
 use plimsoll_policy::ratecap as core;
 
 use super::error::KnobError;
-use super::serde_as_text;
 use super::units::{self, PPM};
+use super::word::serde_as_text;
 
 const CAP_FORMS: &str = "a share of one CPU from 0.1% in steps of 0.1%, such as 25% or 150%";
 const SOFT_CAP_FORMS: &str =

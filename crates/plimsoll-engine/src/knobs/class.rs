@@ -7,8 +7,8 @@ use plimsoll_policy::order as core;
 use serde::{Deserialize, Serialize};
 
 use super::error::KnobError;
-use super::serde_as_text;
 use super::units::{self, PPM};
+use super::word::serde_as_text;
 
 /// Rank of a group among all work of the machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
