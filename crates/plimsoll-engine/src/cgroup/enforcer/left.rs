@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use plimsoll_cgroupfs::{name, os};
+use plimsoll_cgroupfs::name;
 
 use super::CgroupEnforcer;
 use crate::cgroup::group::Group;
@@ -11,12 +11,7 @@ use crate::cgroup::group::foreign::put_back;
 use crate::cgroup::group::own;
 use crate::error::{EngineError, Result};
 use crate::group_policy::GroupPolicy;
-use crate::journal::{self, Entry, Header, Journal, KeptJournal};
-use crate::runtime::RuntimeFolder;
 use crate::undo::{self, UndoReport};
-
-/// Name of the journal of groups, or its beginning.
-const JOURNAL: &str = "groups";
 
 impl CgroupEnforcer {
     /// Returns whether there is such a group, or an earlier owner has left one.
@@ -150,109 +145,5 @@ impl CgroupEnforcer {
     pub(super) fn shown(&self, folder: &Path) -> String {
         let path = folder.strip_prefix(self.context.hierarchy.mount_point());
         name::shown(path.unwrap_or(folder))
-    }
-}
-
-/// Takes over the journal of an earlier owner, or begins one, and puts settings of the machine back:
-/// this owner may want others. Returns also the journal that could neither be taken over nor undone,
-/// if there is one, and the undo of the others.
-///
-/// # Errors
-/// When a journal cannot be read or begun.
-pub(super) fn journal(
-    runtime: &RuntimeFolder,
-) -> Result<(KeptJournal, Option<PathBuf>, UndoReport)> {
-    runtime.create()?;
-    let left = left_journal(runtime)?;
-    // The journal that was taken over is locked.
-    let mut report = undo::recover(runtime)?;
-    let path = Journal::path_of(runtime.path(), JOURNAL);
-    let is_it = |(journal, _): &(Journal, _)| journal.path() == path;
-    let is_taken = left.as_ref().is_some_and(is_it);
-    let refused = (!is_taken && os::exists(&path)).then_some(path);
-    let (journal, entries) = match left {
-        Some(left) => left,
-        None => {
-            let mut name = JOURNAL.to_owned();
-            if refused.is_some() {
-                name = format!("{name}{}", std::process::id());
-            }
-            let header = Header::new(&name, "groups of the owner");
-            (Journal::create(runtime.path(), &header)?, Vec::new())
-        }
-    };
-    if refused.is_some() {
-        report.problems.push(format!(
-            "a journal `{JOURNAL}` that cannot be undone is left; groups are in `{}` now",
-            journal.path().display()
-        ));
-    }
-    let mut journal = KeptJournal::of(journal, entries);
-    let settings = journal.restores().settings.iter();
-    let set_back = undo::put_back_settings(settings, &mut report);
-    journal.note(set_back);
-    Ok((journal, refused, report))
-}
-
-/// Takes over the journal that an earlier owner has left in this boot, with its entries. `None`:
-/// there is none, or it is of another version.
-fn left_journal(runtime: &RuntimeFolder) -> Result<Option<(Journal, Vec<Entry>)>> {
-    for path in journal::list(runtime.path())? {
-        let stem = path.file_stem().unwrap_or_default();
-        if !stem.to_string_lossy().starts_with(JOURNAL) {
-            continue;
-        }
-        let Some(mut journal) = Journal::take_over(&path)? else {
-            continue;
-        };
-        // A damaged one is taken over as far as it is valid: no limit is lifted because of it.
-        let Ok(parsed) = journal.read_valid() else {
-            continue;
-        };
-        let Some(header) = parsed.header else {
-            continue;
-        };
-        if header.boot.is_some() && !header.is_of_another_boot() {
-            return Ok(Some((journal, parsed.entries)));
-        }
-    }
-    Ok(None)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use super::*;
-    use crate::journal::{FileRestore, ForeignRestore};
-
-    #[test]
-    fn a_setting_of_an_earlier_owner_is_put_back_and_its_groups_are_taken_over() {
-        let folder = tempfile::tempdir().unwrap();
-        let runtime = RuntimeFolder::at(folder.path().join("run"));
-        runtime.create().unwrap();
-        let setting = folder.path().join("setting");
-        fs::write(&setting, "2000").unwrap();
-        let entries = [
-            Entry::Setting(FileRestore::new(&setting, "5000", Some("2000"))),
-            Entry::Held {
-                folder: "/g".into(),
-                held: ForeignRestore::default(),
-            },
-        ];
-        let mut left = Journal::create(runtime.path(), &Header::new(JOURNAL, "")).unwrap();
-        left.record(&entries).unwrap();
-        drop(left);
-        let (mut journal, refused, report) = super::journal(&runtime).unwrap();
-        assert_eq!(report.undone, [setting.to_str().unwrap()]);
-        assert_eq!(fs::read_to_string(&setting).unwrap(), "5000");
-        let restores = journal.restores();
-        assert_eq!((restores.held.len(), restores.settings.len()), (1, 0));
-        assert_eq!((refused, report.problems), (None, Vec::new()));
-        // The next owner does not put it back again.
-        drop(journal.end());
-        fs::write(setting, "2000").unwrap();
-        let (_, _, report) = super::journal(&runtime).unwrap();
-        assert_eq!(report, UndoReport::default());
     }
 }

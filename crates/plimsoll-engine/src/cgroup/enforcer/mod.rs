@@ -1,6 +1,7 @@
 //! The enforcer for stock kernels.
 
 mod foreign;
+mod journal;
 mod left;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,7 +76,7 @@ impl CgroupEnforcer {
         runtime: &RuntimeFolder,
     ) -> Result<(Self, UndoReport)> {
         hierarchy.check_permission()?;
-        let (journal, refused, report) = left::journal(runtime)?;
+        let (journal, refused, report) = journal::journal(runtime)?;
         let enforcer = Self {
             context: Context {
                 hierarchy: Arc::clone(hierarchy),

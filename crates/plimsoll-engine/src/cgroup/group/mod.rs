@@ -3,6 +3,8 @@
 //! One type for cgroups that Plimsoll made and for cgroups of others. The origin decides who
 //! creates and removes the cgroups, and which values undo writes.
 
+mod audit;
+mod carried;
 pub(super) mod context;
 pub(super) mod foreign;
 mod headroom;
@@ -13,10 +15,10 @@ pub(super) mod own;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use carried::Carried;
 use context::{Context, OnMade};
 use layout::{Layer, Layout};
 use loops::Loops;
-use own::Carried;
 use plimsoll_cgroupfs::{CpuGroup, CpuStat, WEIGHT_DEFAULT};
 
 use super::place;
@@ -36,9 +38,6 @@ pub(super) enum Origin {
     /// Another process: undo writes the values that the cgroups had.
     Foreign,
 }
-
-/// Number of external changes beyond which the oldest are forgotten.
-const EXTERNAL_CHANGES_MAX: usize = 32;
 
 #[derive(Debug)]
 pub(super) struct Group {
@@ -170,22 +169,6 @@ impl Group {
         }
     }
 
-    /// Finds external changes of the group's files, or its removal. The external values stay until
-    /// knobs are applied again. Returns the changes that were not found before.
-    ///
-    /// # Errors
-    /// When a foreign cgroup is gone.
-    pub fn audit(&mut self, context: &Context) -> Result<Vec<String>> {
-        let mut found = match self.origin {
-            Origin::Own => self.audit_own()?,
-            Origin::Foreign => self.audit_foreign(context)?,
-        };
-        let before = std::mem::replace(&mut self.differences, found.clone());
-        found.retain(|change| !before.contains(change));
-        self.note_external(&found);
-        Ok(found)
-    }
-
     /// Returns whether [`Self::tick`] has anything to do.
     pub fn has_loop(&self) -> bool {
         !self.loops.is_empty()
@@ -250,14 +233,6 @@ impl Group {
     /// Returns the CPU time used, also in the cgroups before a rebuild.
     pub fn usage_usec(&self) -> Result<u64> {
         Ok(self.cgroup().usage_usec()? + self.carried.usage_ns / 1000)
-    }
-
-    /// Keeps the newest external changes.
-    pub fn note_external(&mut self, changes: &[String]) {
-        self.external_changes.extend_from_slice(changes);
-        let surplus = self.external_changes.len();
-        let surplus = surplus.saturating_sub(EXTERNAL_CHANGES_MAX);
-        self.external_changes.drain(..surplus);
     }
 
     pub fn undo(mut self, context: &mut Context, report: &mut UndoReport) {

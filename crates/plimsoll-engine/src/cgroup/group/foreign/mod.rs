@@ -10,12 +10,8 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_cgroupfs::{CpuGroup, WEIGHT_DEFAULT};
 
-use super::Group;
 use super::context::Context;
-use super::layout::Layer;
-use crate::cgroup::audit::external_changes;
-use crate::cgroup::change::{Change, folder_of};
-use crate::cgroup::wanted::Wanted;
+use crate::cgroup::change::folder_of;
 use crate::error::Result;
 use crate::journal::{FileRestore, ForeignRestore};
 use crate::undo::{self, UndoReport};
@@ -31,21 +27,6 @@ pub(super) fn weight_at_first(group: &CpuGroup, context: &Context) -> Result<u32
     {
         Some(file) => Ok(group.weight_of(&path, &file.old)?),
         None => Ok(group.read_weight()?),
-    }
-}
-
-impl Group {
-    /// Lists the external changes of the files of a foreign cgroup.
-    ///
-    /// # Errors
-    /// When the cgroup is gone.
-    pub(super) fn audit_foreign(&self, context: &Context) -> Result<Vec<String>> {
-        let group = self.cgroup();
-        group.check_exists()?;
-        let yields = self.layout.layer(Layer::Headroom).is_some();
-        let wanted = Wanted::on_one_cgroup(&self.knobs, yields);
-        let known = context.journal.restores().held(&folder_of(group));
-        external_changes(group, Change::plan(group, known, &wanted))
     }
 }
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use plimsoll_cgroupfs::{Hierarchy, os};
 
-use super::{Group, Layout, Origin};
+use crate::cgroup::group::layout::Layout;
+use crate::cgroup::group::{Group, Origin};
 use crate::journal::OwnRestore;
 
 impl Group {

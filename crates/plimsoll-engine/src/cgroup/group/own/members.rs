@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use plimsoll_cgroupfs::{CgroupError, CpuGroup, Hierarchy, name};
 
-use super::{Context, Group, Layout};
+use crate::cgroup::group::Group;
+use crate::cgroup::group::context::Context;
+use crate::cgroup::group::layout::Layout;
 use crate::cgroup::level::Level;
 use crate::error::{EngineError, Result};
 use crate::journal::{Entry, OwnRestore};

@@ -2,19 +2,21 @@
 
 pub(in crate::cgroup) mod adopt;
 mod members;
+mod removal;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_cgroupfs::{CpuGroup, CpuStat, Version, name, os};
+use plimsoll_cgroupfs::{CpuGroup, Version, name, os};
+
+pub(in crate::cgroup) use removal::{note_gone, undo};
 
 use self::members::Before;
+use super::carried::Carried;
 use super::context::{Context, OnMade};
 use super::layout::{Layer, Layout, layer_max};
 use super::{Group, Origin};
-use crate::cgroup::audit::external_changes;
 use crate::cgroup::bandwidth::least_max;
 use crate::cgroup::change::Change;
 use crate::cgroup::place::{check_empty, enable_for_children, enable_recorded, explained};
@@ -28,33 +30,6 @@ use crate::undo::{self, UndoReport};
 
 /// Time for which a group that keeps forking is chased.
 const MOVE_MAX: Duration = Duration::from_secs(10);
-
-/// Counters of the cgroups that a group had before it was rebuilt.
-#[derive(Debug, Clone, Copy, Default)]
-pub(in crate::cgroup) struct Carried {
-    pub usage_ns: u64,
-    pub quota: CpuStat,
-    pub cap: CpuStat,
-}
-
-impl Carried {
-    /// Reads the counters of cgroups that are about to be removed. One that is gone already adds
-    /// nothing.
-    fn of(layout: &Layout) -> Self {
-        let stat = |layer| layout.layer(layer).and_then(|group| group.stat().ok());
-        Self {
-            usage_ns: layout.top.usage_ns().unwrap_or(0),
-            quota: stat(Layer::Quota).unwrap_or_default(),
-            cap: stat(Layer::Cap).unwrap_or_default(),
-        }
-    }
-
-    fn add(&mut self, more: &Self) {
-        self.usage_ns += more.usage_ns;
-        self.quota = self.quota.plus(&more.quota);
-        self.cap = self.cap.plus(&more.cap);
-    }
-}
 
 impl Group {
     /// Makes the cgroups of a group, applies its knobs, and moves its first process in. Loops are
@@ -321,50 +296,6 @@ impl Group {
         }
         Ok(())
     }
-
-    /// Lists the differences between a group's files and its knobs, and its removal.
-    pub(super) fn audit_own(&self) -> Result<Vec<String>> {
-        let layout = &self.layout;
-        if !layout.top.exists() {
-            return Ok(vec![format!(
-                "{} was removed",
-                layout.shown_path().display()
-            )]);
-        }
-        let mut found = Vec::new();
-        for (group, wanted) in layout.wanted(&self.knobs) {
-            found.extend(external_changes(&group, Change::plan_own(&group, &wanted))?);
-        }
-        Ok(found)
-    }
-}
-
-/// Notes that layouts of a group are gone: its processes are in a later one.
-pub(in crate::cgroup) fn note_gone(name: &str, gone: &[u32], context: &mut Context) {
-    let entry = context.journal.restores().change_own(name, |own| {
-        own.layouts
-            .retain(|generation, _| !gone.contains(generation));
-    });
-    context.journal.note(entry);
-}
-
-/// Undoes a group: its processes go where they were before, with the nice levels that they would
-/// have without us, and its cgroups are removed. A group that the kernel does not let us undo now
-/// stays in the journal.
-pub(in crate::cgroup) fn undo(name: &str, context: &mut Context, report: &mut UndoReport) {
-    let restores = context.journal.restores();
-    let Some(own) = restores.own.get(name) else {
-        return;
-    };
-    let processes: Vec<PathBuf> = own.processes().collect();
-    let paths: Vec<&Path> = processes.iter().map(PathBuf::as_path).collect();
-    let levels = undo::restore_levels(restores, &paths, report);
-    report.note(levels);
-    if undo::undo_group(name, own, report) {
-        let name = name.to_owned();
-        context.journal.note([Entry::Own { name, own: None }]);
-    }
-    context.remove_parents();
 }
 
 /// Creates the parent that groups share, and enables the controller for its children and for those
