@@ -11,7 +11,7 @@ use plimsoll_engine::journal::Entry;
 use plimsoll_engine::knobs::Class;
 
 use super::SchedExtEnforcer;
-use super::handover::{Scheduled, remove_others};
+use super::scheduled::{Scheduled, remove_others};
 use crate::loading::{BUILD, Loaded, Loading, PolicyChange, left_by_owner};
 use crate::objects::{self, Objects, PIN_FOLDER};
 use crate::sample::MachineUse;

@@ -1,79 +1,16 @@
 //! Handover of groups to the scheduler and back.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::iter;
+use std::collections::BTreeSet;
 
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::Result;
 use plimsoll_engine::group_policy::GroupPolicy;
-use plimsoll_engine::knobs::Knobs;
 use plimsoll_engine::undo::UndoReport;
 
-use super::{Link, SchedExtEnforcer};
-use crate::SchedExtError;
+use super::SchedExtEnforcer;
+use super::scheduled::{hand_over, has_cgroup};
 use crate::bpf_intf::plimsoll_params;
-use crate::loading::PolicyChange;
-use crate::objects::Objects;
 use crate::params::{self, cgroup_id};
-use crate::sample::GroupCounts;
-
-/// Groups of the scheduler, by name.
-pub(super) type ScheduledGroups = BTreeMap<String, Scheduled>;
-
-#[derive(Debug)]
-pub(super) struct Scheduled {
-    pub knobs: Knobs,
-    /// Its knobs and its cgroup, which may be gone.
-    pub params: plimsoll_params,
-    /// Its counters in earlier schedulers and cgroups.
-    pub earlier: GroupCounts,
-    /// Cgroups that it had before. They are limited until no process is left in them.
-    pub behind: Vec<plimsoll_params>,
-}
-
-impl Scheduled {
-    /// Returns its counters up to now.
-    pub fn counts(&self, objects: Option<&Objects>) -> GroupCounts {
-        let now = objects.map(|objects| GroupCounts::of(objects, self.params.cgroup_id));
-        now.unwrap_or_default().after(&self.earlier)
-    }
-
-    /// The groups that the scheduler is to have, one for each cgroup.
-    pub fn cgroups(&self) -> impl Iterator<Item = &plimsoll_params> {
-        iter::once(&self.params).chain(&self.behind)
-    }
-}
-
-/// Whether the scheduler is to have a group of this cgroup.
-fn has_cgroup(scheduled: &ScheduledGroups, id: u64) -> bool {
-    let mut cgroups = scheduled.values().flat_map(Scheduled::cgroups);
-    cgroups.any(|params| params.cgroup_id == id)
-}
-
-/// Removes all other groups from the scheduler, which an earlier owner has left there.
-pub(super) fn remove_others(
-    scheduled: &ScheduledGroups,
-    objects: &Objects,
-) -> std::result::Result<(), SchedExtError> {
-    let cgroups = scheduled.values().flat_map(Scheduled::cgroups);
-    let wanted: BTreeSet<u64> = cgroups.map(|params| params.cgroup_id).collect();
-    let mut others = objects.cgroup_ids();
-    others.retain(|id| !wanted.contains(id));
-    let mut others = others.into_iter();
-    others.try_for_each(|id| objects.apply(params::none(id)))
-}
-
-impl Link {
-    /// Creates, changes or ends a group in the scheduler, and in the one that is being loaded.
-    fn apply(&self, params: plimsoll_params) -> std::result::Result<(), SchedExtError> {
-        let objects = self.objects.as_ref();
-        objects.map_or(Ok(()), |objects| objects.apply(params))?;
-        if let Some(loading) = &self.loading {
-            loading.send(PolicyChange::Group(params));
-        }
-        Ok(())
-    }
-}
 
 impl SchedExtEnforcer {
     /// Hands cgroups to the scheduler before their files are written: those of an earlier owner may
@@ -143,32 +80,4 @@ impl SchedExtEnforcer {
             report.problems.extend(removed.err().map(|e| e.to_string()));
         }
     }
-}
-
-/// Hands a cgroup to the scheduler: that of a group which it does not have yet, the one that it
-/// has, with other knobs, or one that was made for it anew.
-pub(super) fn hand_over(
-    scheduled: &mut ScheduledGroups,
-    link: &Link,
-    group: &GroupPolicy,
-    cgroup_id: u64,
-) -> Result<()> {
-    let mut now = Scheduled {
-        knobs: group.knobs.clone(),
-        params: params::params_of(&group.knobs, group.is_foreign(), cgroup_id),
-        earlier: GroupCounts::default(),
-        behind: Vec::new(),
-    };
-    link.apply(now.params)?;
-    if let Some(before) = scheduled.remove(&group.name) {
-        let is_anew = before.params.cgroup_id != cgroup_id;
-        now.earlier = match is_anew {
-            true => before.counts(link.objects.as_ref()),
-            false => before.earlier,
-        };
-        now.behind = before.behind;
-        now.behind.extend(is_anew.then_some(before.params));
-    }
-    scheduled.insert(group.name.clone(), now);
-    Ok(())
 }

@@ -6,6 +6,8 @@
 
 mod follow;
 mod handover;
+mod link;
+mod scheduled;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -26,14 +28,12 @@ use plimsoll_engine::undo::UndoReport;
 use plimsoll_engine::{EngineError, Result};
 
 use crate::SchedExtError;
-use crate::backoff::Backoff;
 use crate::journal;
 use crate::loading::Loading;
-use crate::objects::Objects;
 use crate::params::cgroup_id;
 use crate::sample::{MachineUse, task_rates};
-use crate::status::Status;
-use handover::{ScheduledGroups, hand_over};
+use link::Link;
+use scheduled::{ScheduledGroups, hand_over};
 
 /// Interval of looks whether the scheduler runs.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -66,40 +66,6 @@ pub struct SchedExtEnforcer {
     policy_cpus: Option<u32>,
     looks: Looks,
     usage: MachineUse,
-}
-
-/// Connection to the scheduler in the kernel.
-#[derive(Debug, Default)]
-struct Link {
-    /// The scheduler's journal; `None`: it is not needed.
-    journal: Option<Journal>,
-    status: Status,
-    /// The last scheduler, which may have been thrown out.
-    objects: Option<Objects>,
-    /// Time at which it began to run; `None`: it does not run.
-    since: Option<Instant>,
-    /// The thread that loads the next one.
-    loading: Option<Loading>,
-    /// Time of the next attempt after a failure.
-    due: Option<Instant>,
-    /// Whether groups in the scheduler may differ from those that it is to have.
-    is_behind: bool,
-    backoff: Backoff,
-}
-
-impl Link {
-    /// Notes that the scheduler does not run, and schedules the next attempt.
-    fn has_failed(&mut self, now: Instant) {
-        self.due = Some(self.backoff.after_failure(self.since.take(), now));
-    }
-
-    /// Returns whether the scheduler is to be loaded now.
-    fn is_due(&self, now: Instant) -> bool {
-        self.journal.is_some()
-            && self.since.is_none()
-            && self.loading.is_none()
-            && self.due.is_none_or(|due| due <= now)
-    }
 }
 
 /// Periodic looks whether the scheduler runs.
