@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::error::error;
 use super::tasks::Tasks;
-use super::{MOUNT, error};
 use crate::entry::{FileInfo, Listed};
 use crate::version::Version;
+
+/// Mount point of the simulated cgroups.
+pub const MOUNT: &str = "/simulated/cgroup";
 
 const DEVICE: u64 = 2;
 /// Bound of the sum of quota and burst: `max_bw_runtime_us` of kernel/sched.

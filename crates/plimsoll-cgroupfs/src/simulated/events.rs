@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
 
-use super::error;
+use super::error::error;
 use crate::entry::{Interest, WatchEvent, WatchId};
 
 #[derive(Debug)]

@@ -16,28 +16,30 @@
 
 mod cgroups;
 mod disk;
+mod error;
 mod events;
+mod open_file;
 mod tasks;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::entry::{Access, FileInfo, Listed, WatchId, create_private_folders};
+use crate::entry::{FileInfo, Listed, WatchId, create_private_folders};
 use crate::version::Version;
+pub use cgroups::MOUNT;
+pub(crate) use error::error;
+pub use events::SimulatedEvents;
+pub use open_file::OpenFile;
+pub use tasks::SimulatedTask;
+
 use cgroups::Cgroups;
 use disk::Disk;
-pub use disk::OpenFile;
-pub use events::SimulatedEvents;
-pub use tasks::SimulatedTask;
 use tasks::Tasks;
-
-/// Mount point of the simulated cgroups.
-pub const MOUNT: &str = "/simulated/cgroup";
 
 thread_local! {
     static KERNEL: RefCell<Option<Kernel>> = const { RefCell::new(None) };
@@ -144,10 +146,6 @@ pub struct Kernel {
     nr_kernel_writes: u64,
     is_dead: bool,
     dies: bool,
-}
-
-pub(crate) fn error(number: i32) -> io::Error {
-    io::Error::from_raw_os_error(number)
 }
 
 impl Kernel {
@@ -362,6 +360,14 @@ impl Kernel {
         Ok(())
     }
 
+    /// Counts a write that succeeds on a full disk, and fails if another fault is due.
+    fn begin_freeing(&mut self, what: impl FnOnce() -> String) -> io::Result<()> {
+        let is_full = std::mem::take(&mut self.faults.disk_is_full);
+        let begun = self.begin(Write::Disk, what);
+        self.faults.disk_is_full = is_full;
+        begun
+    }
+
     /// Checks all promises after a write to a cgroup or a task.
     fn look_at_promises(&mut self) {
         self.nr_kernel_writes += 1;
@@ -428,16 +434,6 @@ impl Kernel {
         Ok(())
     }
 
-    /// Fails if the cgroup of an open file was removed, even if another has its path.
-    fn still_there(&self, path: &Path, inode: u64) -> io::Result<()> {
-        let below = path.strip_prefix(MOUNT).unwrap_or(path);
-        let found = self.cgroups.look(below);
-        if found.is_ok_and(|found| found.inode == inode) {
-            return Ok(());
-        }
-        Err(error(libc::ENODEV))
-    }
-
     pub(crate) fn look(&self, path: &Path) -> io::Result<FileInfo> {
         self.alive()?;
         match path.strip_prefix(MOUNT) {
@@ -502,19 +498,21 @@ impl Kernel {
         fs::rename(self.disk.real(from), self.disk.real(to))
     }
 
-    /// Opens a file of a cgroup. `None`: it is one of the disk, which is to be opened there.
-    pub(crate) fn open(&mut self, path: &Path, access: Access) -> io::Result<Option<OpenFile>> {
-        self.alive()?;
-        if let Ok(below) = path.strip_prefix(MOUNT) {
-            let inode = self.cgroups.look(below)?.inode;
-            let path = path.to_owned();
-            return Ok(Some(OpenFile { path, inode }));
-        }
-        let creates = matches!(access, Access::AppendNew | Access::AppendAny);
-        if creates && !self.disk.real(path).exists() {
-            self.begin(Write::Disk, || format!("create {}", path.display()))?;
-        }
-        Ok(None)
+    pub(crate) fn cut(&mut self, file: &fs::File, length: u64) -> io::Result<()> {
+        self.begin_freeing(|| format!("{file:?} cut to {length}"))?;
+        file.set_len(length)
+    }
+
+    pub(crate) fn append(&mut self, mut file: &fs::File, text: &str) -> io::Result<()> {
+        let begun = self.begin(Write::Disk, || format!("{file:?} << {text}"));
+        // A death or a full disk writes half of the text.
+        let length = match &begun {
+            Ok(()) => text.len(),
+            Err(_) if self.dies || self.faults.disk_is_full => text.len() / 2,
+            Err(_) => 0,
+        };
+        file.write_all(&text.as_bytes()[..length])?;
+        begun
     }
 
     pub fn set_nice(&mut self, pid: i32, nice: i32) -> io::Result<()> {

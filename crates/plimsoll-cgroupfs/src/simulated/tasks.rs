@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use super::error;
+use super::error::error;
 use crate::version::Version;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
