@@ -1,52 +1,23 @@
 //! Synthetic load: a fixed share of the whole machine.
 
+mod args;
 mod pace;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::clock::{CpuClock, burn_from, now_ns, precise_timers, sleep_until};
 use crate::error::LoadError;
-use crate::limits::{DURATION_MAX, DURATION_MIN, GRAIN_MAX, GRAIN_MIN};
 use crate::machine::{allowed_cpus, pin_to, spawn};
 use crate::report::Ending;
 use crate::stop::Stop;
-use crate::units::{micros, nanos, number_between, ratio, seconds, time_between};
+use crate::units::{micros, nanos, ratio, seconds};
+
+pub use args::SteadyArgs;
 
 use pace::Pace;
-
-#[derive(Debug, Clone, PartialEq, clap::Args)]
-pub struct SteadyArgs {
-    /// Load in percent of all CPUs in the affinity mask, 0 to 100
-    #[arg(
-        long,
-        value_name = "PERCENT",
-        value_parser = number_between(0.0, 100.0),
-        allow_hyphen_values = true
-    )]
-    percent: f64,
-    /// Period in which each CPU is busy for its share, 100us to 1s
-    #[arg(
-        long,
-        value_name = "TIME",
-        default_value = "2ms",
-        value_parser = time_between(GRAIN_MIN, GRAIN_MAX),
-        allow_hyphen_values = true
-    )]
-    grain: Duration,
-    /// Duration of the run, up to 24h
-    #[arg(
-        long,
-        value_name = "TIME",
-        default_value = "10s",
-        value_parser = time_between(DURATION_MIN, DURATION_MAX),
-        allow_hyphen_values = true
-    )]
-    duration: Duration,
-}
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct SteadyReport {
@@ -159,6 +130,8 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     /// 40 % for 10 s in grains of 2 ms.

@@ -3,7 +3,7 @@
 use crate::limits::STEADY_DEBT_MAX;
 use crate::units::nanos;
 
-use super::SteadyArgs;
+use super::args::SteadyArgs;
 
 /// Pace of one thread. In each grain it runs until it has used the CPU time
 /// that is due at the grain's end, then sleeps until that end.
