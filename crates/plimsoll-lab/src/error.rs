@@ -46,4 +46,9 @@ impl LabError {
             why: error.to_string(),
         }
     }
+
+    /// A workload that fails while it does something.
+    pub fn load(doing: &'static str) -> impl FnOnce(std::io::Error) -> Self {
+        move |error| Self::Load(format!("{doing}: {error}"))
+    }
 }

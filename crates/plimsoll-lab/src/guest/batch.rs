@@ -11,7 +11,8 @@ use nix::unistd::Pid;
 use serde_json::Value;
 
 use super::group::GuestGroup;
-use super::{FOLDER, PLIMSOLL, WARM_UP, text};
+use super::programs::{FOLDER, PLIMSOLL};
+use super::text::text;
 use crate::cpus::Cpus;
 use crate::error::{LabError, Result};
 use crate::policy::Policy;
@@ -21,6 +22,8 @@ const STATE: &str = "/sys/kernel/sched_ext/state";
 const PROGRESS: &str = "/tmp/batch.out";
 const ERRORS: &str = "/tmp/batch.err";
 const SCHEDULER_LOG: &str = "/tmp/scheduler.log";
+/// Time that batch work runs before a measurement.
+pub(super) const WARM_UP: Duration = Duration::from_secs(3);
 /// Time limit for loading a scheduler and for the start of batch work.
 const START_MAX: Duration = Duration::from_secs(60);
 /// Burners for each CPU.

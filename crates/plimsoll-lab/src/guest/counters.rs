@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::batch::{BatchProgress, GuestBatch};
 use super::group::ROOT;
-use super::text;
+use super::text::text;
 use crate::error::{LabError, Result};
 use crate::results::Figures;
 

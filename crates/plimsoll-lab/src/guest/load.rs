@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::counters::round;
 use super::group::GuestGroup;
-use super::{LAB, PLIMSOLL};
+use super::programs::{LAB, PLIMSOLL};
 use crate::cpus::Cpus;
 use crate::error::{LabError, Result};
 use crate::guests::said_by;

@@ -4,39 +4,30 @@ mod batch;
 mod counters;
 mod group;
 mod load;
+mod programs;
 mod switches;
+mod text;
 mod traced;
 mod web;
 
+pub use programs::{FOLDER, LAB, PLIMSOLL};
 pub use switches::pipe_back_and_forth;
 pub use web::SCRIPT;
 
 use std::fs;
-use std::path::Path;
 use std::thread;
-use std::time::Duration;
 
 use crate::cell::Cell;
 use crate::error::{LabError, Result};
 use crate::policy::Policy;
 use crate::results::{CellOutcome, Figures};
 use crate::workload::Workload;
-use batch::GuestBatch;
+use batch::{GuestBatch, WARM_UP};
 use counters::Window;
 use group::GuestGroup;
 
 /// Prefix of the line that carries an outcome.
 pub const RESULT: &str = "result ";
-/// Folder in the guest for the programs.
-pub const FOLDER: &str = "/lab";
-/// Path of Plimsoll in the guest.
-pub const PLIMSOLL: &str = "/lab/plimsoll";
-/// Path of this program in the guest.
-pub const LAB: &str = "/lab/plimsoll-lab";
-
-/// Time that batch work runs before a measurement.
-const WARM_UP: Duration = Duration::from_secs(3);
-
 /// Measures one cell on this kernel and prints its outcome.
 pub fn run(cell: &Cell) -> Result<()> {
     let figures = measure(cell)?;
@@ -75,11 +66,4 @@ fn beside_batch(cell: &Cell) -> Result<Figures> {
     }
     batch.end()?;
     Ok(figures)
-}
-
-/// Reads a kernel file, without the newline.
-fn text(path: impl AsRef<Path>) -> Result<String> {
-    let path = path.as_ref();
-    let text = fs::read_to_string(path).map_err(LabError::file(path))?;
-    Ok(text.trim_end().to_owned())
 }

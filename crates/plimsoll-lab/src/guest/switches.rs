@@ -11,7 +11,8 @@ use serde_json::Value;
 
 use super::batch::{self, GuestBatch};
 use super::counters::round;
-use super::{LAB, PLIMSOLL, text};
+use super::programs::{LAB, PLIMSOLL};
+use super::text::text;
 use crate::cell::Cell;
 use crate::error::{LabError, Result};
 use crate::guests::said_by;

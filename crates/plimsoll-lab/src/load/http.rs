@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use plimsoll_load::clock::precise_timers;
 use plimsoll_load::{Ledger, Requests, ServiceReport};
 
-use super::{failed, measured, spawn};
-use crate::error::Result;
+use super::requests::{measured, spawn};
+use crate::error::{LabError, Result};
 
 /// Connections, each with one request at a time.
 const CONNECTIONS: usize = 16;
@@ -31,7 +31,7 @@ pub fn request(address: SocketAddr, path: &str, requests: &Requests) -> Result<S
         Ok(stream)
     };
     let streams: io::Result<Vec<_>> = (0..CONNECTIONS).map(connect).collect();
-    let streams = streams.map_err(failed("connecting"))?;
+    let streams = streams.map_err(LabError::load("connecting"))?;
     let pool = Arc::new(Pool::new(get.into_bytes(), streams));
     let ledger = Arc::new(Ledger::new(requests));
     for index in 0..CONNECTIONS {

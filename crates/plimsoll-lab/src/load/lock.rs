@@ -16,7 +16,7 @@ use plimsoll_load::clock::{now_ns, precise_timers, use_cpu};
 use plimsoll_load::{Latency, nanos};
 use serde::Serialize;
 
-use super::{failed, wait_until};
+use super::wake::wait_until;
 use crate::error::{LabError, Result};
 
 /// Magic at the start of a lock file; prevents writes to any other file.
@@ -79,7 +79,7 @@ pub fn in_memory(path: &Path) -> Result<MemoryLock> {
     let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
     // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
     let start = unsafe { mmap(None, length, access, MapFlags::MAP_SHARED, &file, 0) };
-    let start = start.map_err(|e| failed("mapping the lock file")(e.into()))?;
+    let start = start.map_err(|e| LabError::load("mapping the lock file")(e.into()))?;
     Ok(MemoryLock { start, length })
 }
 
@@ -152,7 +152,7 @@ pub fn write(file: &File, mib: usize, pause: Duration) -> Result<()> {
     let data = vec![0; mib << 20];
     loop {
         file.write_at(&data, DATA_AT)
-            .map_err(failed("writing to the lock file"))?;
+            .map_err(LabError::load("writing to the lock file"))?;
         use_cpu(nanos(pause));
     }
 }
@@ -193,7 +193,7 @@ pub fn wait(path: &Path, by: By, every: Duration, duration: Duration) -> Result<
             rounds(every, duration, read)
         }
     };
-    let waits = waits.map_err(failed("using the lock file"))?;
+    let waits = waits.map_err(LabError::load("using the lock file"))?;
     Ok(LockReport {
         rounds: waits.len(),
         contended,

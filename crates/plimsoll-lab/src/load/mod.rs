@@ -5,24 +5,19 @@
 mod http;
 mod lock;
 mod need;
+mod requests;
 mod serve;
 mod wake;
 
-use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use clap::Subcommand;
-use plimsoll_load::clock::{now_ns, sleep_until};
-use plimsoll_load::{Ledger, Requests, ServiceReport, duration};
+use plimsoll_load::{Requests, duration};
 use serde::Serialize;
 
 use crate::error::{LabError, Result};
-
-/// Time after the end to wait for answers.
-const GRACE: Duration = Duration::from_secs(1);
 
 /// A workload with its settings.
 #[derive(Debug, Subcommand)]
@@ -140,20 +135,6 @@ fn print(report: &impl Serialize) -> Result<()> {
     Ok(())
 }
 
-/// Sends the requests of a run; a connection that is closed meanwhile stops it, and is an error.
-fn measured(
-    ledger: &Ledger,
-    send: impl FnMut(u64, u64) -> io::Result<()>,
-) -> Result<ServiceReport> {
-    let run = ledger.run(GRACE, send);
-    let run = run.map_err(|e| LabError::Load(e.to_string()))?;
-    if ledger.is_stopped() {
-        let why = "the server has closed a connection";
-        return Err(LabError::Load(why.to_owned()));
-    }
-    Ok(run.report(None))
-}
-
 /// Parses an address of this machine: a server uses CPU time for any client, and over a network
 /// the latency would not be that of this machine's scheduler.
 fn loopback(text: &str) -> std::result::Result<SocketAddr, String> {
@@ -161,47 +142,4 @@ fn loopback(text: &str) -> std::result::Result<SocketAddr, String> {
     address
         .filter(|address| address.ip().is_loopback())
         .ok_or_else(|| "allowed: a loopback address and port, such as 127.0.0.1:7117".to_owned())
-}
-
-/// Sleeps until the monotonic clock shows `due_ns`; returns the delay of the wake-up.
-fn wait_until(due_ns: u64) -> u64 {
-    loop {
-        let now = now_ns();
-        if now >= due_ns {
-            return now - due_ns;
-        }
-        sleep_until(due_ns);
-    }
-}
-
-/// Starts a thread with a name, by which the lab's traces know it.
-fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
-    let builder = thread::Builder::new().name(name.to_owned());
-    builder.spawn(body).map_err(failed("starting a thread"))
-}
-
-fn failed(doing: &str) -> impl FnOnce(std::io::Error) -> LabError + use<> {
-    let doing = doing.to_owned();
-    move |error| LabError::Load(format!("{doing}: {error}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::Parser;
-
-    use super::*;
-
-    #[derive(Debug, Parser)]
-    struct Line {
-        #[command(flatten)]
-        requests: Requests,
-    }
-
-    #[test]
-    fn closed_connection_is_an_error() {
-        let ledger = Ledger::new(&Line::parse_from([""]).requests);
-        ledger.stop();
-        let why = measured(&ledger, |_, _| Ok(())).unwrap_err();
-        assert!(why.to_string().contains("closed"), "{why}");
-    }
 }

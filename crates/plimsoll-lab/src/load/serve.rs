@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use plimsoll_load::clock::{precise_timers, use_cpu};
 use plimsoll_load::{Ledger, Queue, Requests, ServiceReport, available_cpus};
 
-use super::{failed, measured, spawn};
-use crate::error::Result;
+use super::requests::{measured, spawn};
+use crate::error::{LabError, Result};
 
 #[derive(Debug)]
 struct Job {
@@ -24,14 +24,16 @@ struct Job {
 
 /// Serves until the process is killed.
 pub fn run(listen: SocketAddr) -> Result<()> {
-    let listener = TcpListener::bind(listen).map_err(failed("listening"))?;
+    let listener = TcpListener::bind(listen).map_err(LabError::load("listening"))?;
     let jobs = Arc::new(Queue::default());
     for _ in 0..available_cpus() {
         let jobs = Arc::clone(&jobs);
         spawn("load-worker", move || work(&jobs))?;
     }
     loop {
-        let (stream, _) = listener.accept().map_err(failed("accepting a client"))?;
+        let (stream, _) = listener
+            .accept()
+            .map_err(LabError::load("accepting a client"))?;
         let jobs = Arc::clone(&jobs);
         // It ends with its connection.
         spawn("load-reader", move || drop(read(&stream, &jobs)))?;
@@ -70,7 +72,7 @@ pub fn request(address: SocketAddr, requests: &Requests) -> Result<ServiceReport
         stream.set_nodelay(true)?;
         Ok((stream.try_clone()?, stream))
     });
-    let (input, mut output) = connected.map_err(failed("connecting"))?;
+    let (input, mut output) = connected.map_err(LabError::load("connecting"))?;
     let ledger = Arc::new(Ledger::new(requests));
     let shared = Arc::clone(&ledger);
     spawn("load-reader", move || {

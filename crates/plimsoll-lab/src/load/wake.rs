@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use plimsoll_load::clock::{now_ns, precise_timers};
+use plimsoll_load::clock::{now_ns, precise_timers, sleep_until};
 use plimsoll_load::{Latency, nanos};
 use serde::Serialize;
-
-use super::wait_until;
 
 #[derive(Debug, Serialize)]
 pub struct WakeReport {
@@ -24,5 +22,16 @@ pub fn run(every: Duration, duration: Duration) -> WakeReport {
     WakeReport {
         wakeups: delays.len(),
         latency: Latency::of(delays),
+    }
+}
+
+/// Sleeps until the monotonic clock shows `due_ns`; returns the delay of the wake-up.
+pub(super) fn wait_until(due_ns: u64) -> u64 {
+    loop {
+        let now = now_ns();
+        if now >= due_ns {
+            return now - due_ns;
+        }
+        sleep_until(due_ns);
     }
 }
