@@ -44,7 +44,7 @@ mod start;
 pub use composition::Service;
 pub use handle::Handle;
 pub use options::{
-    Attached, AttachedGuard, Enforcing, Handover, LINGER, Options, Starter, TakeGuard,
+    Attached, AttachedGuard, Enforcing, Handover, Heartbeat, LINGER, Options, Starter, TakeGuard,
 };
-pub use parts::{Heartbeat, forget};
+pub use parts::forget;
 pub use reload::{NotEnforceable, check};

@@ -11,7 +11,6 @@ use plimsoll_engine::enforcer::{Enforcer, EnforcerKind};
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::undo::UndoReport;
 
-use super::parts::Heartbeat;
 use crate::config::EnforcerWanted;
 use crate::log::Log;
 use crate::state::GuardCounts;
@@ -80,6 +79,9 @@ pub trait Starter: Send {
     /// When this host cannot run the wanted enforcer; the error says why.
     fn choose(&self, wanted: EnforcerWanted) -> plimsoll_engine::Result<bool>;
 }
+
+/// Called while the control loop is alive, for a watchdog.
+pub type Heartbeat = Box<dyn Fn() + Send>;
 
 pub struct Options {
     /// The configuration file; `None`: the owner has none, serves the clients that come, and

@@ -17,6 +17,7 @@ use plimsoll_engine::cgroup::HeadroomControl;
 use plimsoll_engine::enforcer::{Enforcer, Tick};
 
 use super::super::handle::Handle;
+use super::super::options::Heartbeat;
 use crate::state::Histogram;
 
 /// Interval of the loop without due work: signs of life for a watchdog. The service wakes the loop
@@ -38,9 +39,6 @@ const BOUNDS_USEC: [u64; 10] = [
 const CONTROL_NICE: i32 = -20;
 /// A service without a sign of life for this long counts as hung.
 const SERVICE_SILENCE_MAX: Duration = Duration::from_secs(20);
-
-/// Called while the loop is alive, for a watchdog.
-pub type Heartbeat = Box<dyn Fn() + Send>;
 
 /// The enforcer, and state that its two users share.
 pub(in crate::service) struct Shared {

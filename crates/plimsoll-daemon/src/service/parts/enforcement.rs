@@ -11,8 +11,8 @@ use plimsoll_engine::machine_policy::MachinePolicy;
 use plimsoll_engine::undo::UndoReport;
 
 use super::super::handle::Handle;
-use super::super::options::{Handover, Starter};
-use super::control_loop::{Heartbeat, Shared};
+use super::super::options::{Handover, Heartbeat, Starter};
+use super::control_loop::Shared;
 use super::planner::Planner;
 use crate::config::{Config, EnforcerWanted};
 

@@ -29,7 +29,6 @@ mod tuning;
 mod usage;
 
 pub(super) use config_file::ConfigFile;
-pub use control_loop::Heartbeat;
 pub(super) use enforcement::Enforcement;
 pub(super) use external_changes::ExternalChanges;
 pub(super) use group_table::{GroupEntry, GroupTable};
