@@ -1,5 +1,6 @@
 //! `plimsoll top`: live view of the groups in a terminal.
 
+mod args;
 mod columns;
 mod draw;
 mod events;
@@ -14,12 +15,10 @@ mod terminal;
 use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 use std::thread;
-use std::time::Duration;
 
-use clap::Args;
 use signal_hook::low_level::emulate_default_handler;
 
-pub use columns::Column;
+pub use args::{EXAMPLES, TopArgs};
 
 use crate::error::{CommandError, Result};
 use draw::Look as Appearance;
@@ -27,41 +26,6 @@ use events::{TopEvent, TopEvents};
 use model::Model;
 use source::StateSource;
 use terminal::AcquiredTerminal;
-
-/// Examples at the end of the help.
-pub const EXAMPLES: &str = "Examples:
-  plimsoll top
-  plimsoll top --interval 5s --sort throttled
-  plimsoll top --once
-  plimsoll top --once --json
-
-Press ? for the keys. Falls back to ASCII if the locale is not UTF-8; NO_COLOR disables colours.";
-
-const INTERVAL_MIN: Duration = Duration::from_millis(200);
-const INTERVAL_MAX: Duration = Duration::from_secs(60);
-
-/// Arguments of `top`.
-#[derive(Debug, Args)]
-pub struct TopArgs {
-    /// Interval between updates, 200ms to 60s
-    #[arg(
-        long,
-        value_name = "TIME",
-        default_value = "1s",
-        value_parser = plimsoll_load::time_between(INTERVAL_MIN, INTERVAL_MAX),
-        allow_hyphen_values = true
-    )]
-    pub interval: Duration,
-    /// Print one table after one interval, then exit
-    #[arg(long)]
-    pub once: bool,
-    /// Print JSON
-    #[arg(long, requires = "once")]
-    pub json: bool,
-    /// Sort key of the groups
-    #[arg(long, value_enum, value_name = "COLUMN", default_value = "cpu")]
-    pub sort: Column,
-}
 
 /// Shows the groups until the user quits.
 pub fn run(args: &TopArgs) -> Result<ExitCode> {
