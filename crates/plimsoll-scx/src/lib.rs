@@ -27,9 +27,9 @@ pub use error::SchedExtError;
 pub use host::{LeftScheduler, Readiness, SchedExtHost};
 pub use status::{SchedulerActivity, Status};
 
-use exit::ExitReport;
-use kernel::{SchedExtKernel, SchedExtState};
-use loader::Scheduler;
+pub(crate) use exit::ExitReport;
+pub(crate) use kernel::{SchedExtKernel, SchedExtState};
+pub(crate) use loader::Scheduler;
 
 /// The constants and types of `src/bpf/intf.h`, by bindgen.
 #[allow(dead_code, non_camel_case_types, non_snake_case)]
