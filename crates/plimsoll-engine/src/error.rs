@@ -27,7 +27,7 @@ pub enum EngineError {
     #[error("{target}: is in group `{name}` already; change that: plimsoll set {name}")]
     CgroupTaken { target: String, name: String },
     #[error(
-        "name: `{name}` is not allowed; allowed: 1 to 64 letters, digits, `.`, `_` or `-`, starting with a letter or digit, and not the name of a file of the kernel's such as `tasks` or `cpu.max`"
+        "name: `{name}` is not allowed; allowed: 1 to 64 letters, digits, `.`, `_` or `-`, starting with a letter or digit, not a number alone, which is a pid, and not the name of a file of the kernel's such as `tasks` or `cpu.max`"
     )]
     BadName { name: String },
     #[error(

@@ -56,6 +56,7 @@ pub fn check_name(name: &str) -> Result<()> {
     let good = name.len() <= NAME_LENGTH_MAX
         && name.starts_with(|c: char| c.is_ascii_alphanumeric())
         && name.chars().all(allowed)
+        && !name.chars().all(|c| c.is_ascii_digit())
         && !is_kernels(name);
     if good {
         Ok(())
@@ -82,7 +83,7 @@ mod tests {
             "a",
             "encode-1",
             "x_y.z",
-            "7",
+            "7z",
             "cpu",
             "cpu.test-17",
             "tasks2",
@@ -97,6 +98,7 @@ mod tests {
             "a/b",
             "-x",
             ".hidden",
+            "7",
             "tasks",
             "cgroup.procs",
             "cpu.max",

@@ -311,12 +311,13 @@ pub struct SetArgs {
     )]
     pub target: String,
     /// All groups of the daemon, for --burst-enabled
-    #[arg(long, requires = "burst_enabled", conflicts_with_all = ["target", "reset", "dry_run"])]
+    #[arg(long, requires = "burst_enabled")]
     pub all: bool,
     /// no: disable bursts of all groups, whose settings stay; yes: apply the file's setting again
     #[arg(
         long,
         requires = "all",
+        conflicts_with_all = ["target", "reset", "dry_run"],
         value_name = "yes|no",
         value_parser = clap::builder::BoolishValueParser::new()
     )]

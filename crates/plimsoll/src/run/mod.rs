@@ -60,6 +60,8 @@ fn stem(command: &OsStr) -> String {
         .take(48)
         .collect();
     let clean = clean.trim_start_matches(|c: char| !c.is_ascii_alphanumeric());
+    // Names that begin with it are those of groups of processes.
+    let clean = clean.trim_start_matches("pid-");
     let stem = if clean.is_empty() { "run" } else { clean };
     stem.to_owned()
 }
