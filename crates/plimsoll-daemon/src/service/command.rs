@@ -25,6 +25,9 @@ pub(super) struct CommandGroup {
     pub subject: String,
     #[serde(flatten)]
     pub asked: Asked,
+    /// What it began with, if it was `set` since.
+    #[serde(default)]
+    pub begun: Option<Asked>,
     /// Processes to be moved into the group when it is made: its members when the last owner
     /// stopped.
     #[serde(default)]

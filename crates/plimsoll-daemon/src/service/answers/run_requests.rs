@@ -64,6 +64,7 @@ impl Service {
         choice: Choice,
     ) -> Result<CommandGroup, Refused> {
         Ok(CommandGroup {
+            begun: None,
             first,
             subject,
             asked: Asked {

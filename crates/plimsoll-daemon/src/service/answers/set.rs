@@ -8,6 +8,7 @@ use super::super::members::cgroup_of;
 use super::handles::check_limitable;
 use super::targets::{FoundTarget, group_of};
 use super::{Refused, one_line};
+use crate::config::PROCESS_GROUP;
 use crate::control::protocol::{Answer, SetRequest};
 
 /// Adds warnings to an answer.
@@ -30,6 +31,7 @@ impl Service {
         let checked = set.knobs.check_cpus(self.enforcement.planner.nr_cpus());
         checked.map_err(one_line)?;
         let found = self.find(&set.target, handle)?;
+        self.check_is_whole(&set.target, handle, &found)?;
         match &found {
             &FoundTarget::Process(process) => {
                 check_limitable(&set.target, process)?;
@@ -156,14 +158,16 @@ impl Service {
                 .ok_or(refused)
         })?;
         let key = match &found {
-            FoundTarget::Rule(key) | FoundTarget::Cgroup(key) => key.clone(),
             // The group of a process ends with its knobs.
-            FoundTarget::Command(name) if *name == group_of(self.first_process(name)) => {
+            FoundTarget::Command(name) if name.starts_with(PROCESS_GROUP) => {
                 self.end_command(name);
                 self.reconcile();
                 return Ok(self.groups_now(&[]));
             }
-            _ => return Err(format!("{target}: nothing was `set` for it")),
+            FoundTarget::Rule(key) | FoundTarget::Cgroup(key) | FoundTarget::Command(key) => {
+                key.clone()
+            }
+            FoundTarget::Process(_) => return Err(format!("{target}: nothing was `set` for it")),
         };
         if !self.requests.put(&key, None) {
             return Err(format!("{target}: nothing was `set` for it"));
@@ -177,10 +181,5 @@ impl Service {
         names.retain(|name| self.table.get(name).is_some());
         self.save_requests();
         Ok(self.groups_now(&names))
-    }
-
-    fn first_process(&self, name: &str) -> i32 {
-        let command = self.requests.command(name);
-        command.map_or(0, |command| command.first.tid)
     }
 }

@@ -1,7 +1,7 @@
 //! The group, cgroup or process that a client names.
 
 use std::os::fd::BorrowedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use plimsoll_cgroupfs::name;
 use plimsoll_engine::tasks::TaskId;
@@ -61,13 +61,7 @@ impl Service {
         if name.trim_matches('/').is_empty() || Path::new(name) == mount_point {
             return Err(format!("{name}: is the root, which has no limits"));
         }
-        let named = self.hierarchy.resolve(name).ok();
-        let path = match handle {
-            Some(handle) => cgroup_of_handle(&self.hierarchy, named, handle),
-            None => named,
-        };
-        let path = path.ok_or_else(no_such)?;
-        let path = Path::new("/").join(path);
+        let path = self.path_of(name, handle).ok_or_else(no_such)?;
         if own_groups::is_own(&self.hierarchy, &path) {
             let name = self.group_at(&path);
             return name.map(FoundTarget::Command).ok_or_else(no_such);
@@ -91,6 +85,40 @@ impl Service {
             shown.is_ok_and(|shown| path.starts_with(shown))
         };
         own.map(|(name, _)| name).find(is_at).cloned()
+    }
+
+    /// The path of a cgroup that a client names, with a `/` in front.
+    fn path_of(&self, name: &str, handle: Option<BorrowedFd<'_>>) -> Option<PathBuf> {
+        let named = self.hierarchy.resolve(name).ok();
+        let path = match handle {
+            Some(handle) => cgroup_of_handle(&self.hierarchy, named, handle),
+            None => named,
+        };
+        Some(Path::new("/").join(path?))
+    }
+
+    /// Checks that a target is no cgroup that a command has made inside of its group: these have no
+    /// limits of their own.
+    ///
+    /// # Errors
+    /// Names the group.
+    pub(super) fn check_is_whole(
+        &self,
+        target: &str,
+        handle: Option<BorrowedFd<'_>>,
+        found: &FoundTarget,
+    ) -> Result<(), Refused> {
+        let (FoundTarget::Command(name), true) = (found, target.starts_with('/')) else {
+            return Ok(());
+        };
+        let path = self.path_of(target, handle).unwrap_or_default();
+        match self.enforcement.enforcer().stock().is_inside(name, &path) {
+            true => Err(format!(
+                "{target}: is inside of group `{name}`, and gets no limits of its own; allowed: \
+                 plimsoll set {name}"
+            )),
+            false => Ok(()),
+        }
     }
 
     /// The names of a target in the group table.

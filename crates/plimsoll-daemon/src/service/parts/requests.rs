@@ -89,8 +89,8 @@ impl ClientRequests {
         self.requested.overrides.get(key)
     }
 
-    /// Replaces what [`Self::asked`] returns, or, with `None`, removes it: not for a command, which
-    /// always has some. Returns whether there was any.
+    /// Replaces what [`Self::asked`] returns; `None`: undoes each `set`. Returns whether there was
+    /// something.
     pub fn put(&mut self, key: &str, asked: Option<Asked>) -> bool {
         let Requested {
             overrides,
@@ -98,9 +98,18 @@ impl ClientRequests {
             ..
         } = &mut self.requested;
         let before = match (commands.get_mut(key), asked) {
-            (Some(command), Some(asked)) => Some(std::mem::replace(&mut command.asked, asked)),
+            (Some(command), Some(asked)) => {
+                let before = std::mem::replace(&mut command.asked, asked);
+                command.begun.get_or_insert_with(|| before.clone());
+                command.begun.take_if(|begun| *begun == command.asked);
+                Some(before)
+            }
+            (Some(command), None) => {
+                let begun = command.begun.take();
+                begun.map(|begun| std::mem::replace(&mut command.asked, begun))
+            }
             (None, Some(asked)) => overrides.insert(key.to_owned(), asked),
-            (_, None) => overrides.remove(key),
+            (None, None) => overrides.remove(key),
         };
         before.is_some()
     }
@@ -206,6 +215,7 @@ pub fn forget(runtime: &RuntimeFolder) -> std::io::Result<Vec<String>> {
         overrides,
         commands,
         burst_off,
+        ..
     } = requested;
     let names = overrides.into_keys().chain(commands.into_keys());
     let switch = burst_off.then(|| "burst-enabled".to_owned());

@@ -5,7 +5,7 @@ mod journal;
 mod left;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -247,6 +247,13 @@ impl CgroupEnforcer {
     /// Returns the path of a group as shown in `/proc/PID/cgroup`.
     pub fn shown_path(&self, name: &str) -> Result<PathBuf> {
         Ok(self.get(name)?.shown_path())
+    }
+
+    /// Returns whether a path, as shown, is of a cgroup that processes of a group have made in it.
+    pub fn is_inside(&self, name: &str, path: &Path) -> bool {
+        let group = self.groups.get(name);
+        let leaf = group.map(|group| Path::new("/").join(group.layout.leaf.path()));
+        leaf.is_some_and(|leaf| path != leaf && path.starts_with(leaf))
     }
 
     /// Checks the kernel files of a group now. Returns the external changes since the last write
