@@ -59,6 +59,9 @@ pub struct Daemon {
     pub version: String,
     pub uptime_usec: u64,
     pub config: PathBuf,
+    /// A command has started it; a daemon takes its place.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_on_demand: bool,
     pub enforcer: EnforcerKind,
     /// Kernel files that others change are written again.
     pub enforce: bool,

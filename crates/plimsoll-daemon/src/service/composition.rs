@@ -50,6 +50,15 @@ impl Service {
         self.config().burst_enabled && !self.requests.requested.burst_off
     }
 
+    /// Writes down which file this owner has, if the note is of another one.
+    pub(super) fn note_file(&mut self) {
+        let path = self.file.is_present().then(|| self.file.path().to_owned());
+        if self.requests.requested.file != path {
+            self.requests.requested.file = path;
+            self.save_requests();
+        }
+    }
+
     /// Writes requests down for the next start.
     pub(super) fn save_requests(&mut self) {
         let problem = self.requests.save();

@@ -84,8 +84,8 @@ pub trait Starter: Send {
 pub type Heartbeat = Box<dyn Fn() + Send>;
 
 pub struct Options {
-    /// The configuration file; `None`: the owner has none, serves the clients that come, and
-    /// ends [`LINGER`] after the last group.
+    /// The configuration file; `None`: a client has started the owner, which serves those that come
+    /// and ends [`LINGER`] after the last group, unless a daemon that was killed has left it a file.
     pub config: Option<PathBuf>,
     pub runtime: RuntimeFolder,
     pub hierarchy: Arc<Hierarchy>,

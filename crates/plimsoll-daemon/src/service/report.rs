@@ -207,6 +207,7 @@ impl Service {
             version: env!("CARGO_PKG_VERSION").into(),
             uptime_usec: usec(self.lifetime.uptime()),
             config: self.file.path().to_owned(),
+            is_on_demand: self.lifetime.is_on_demand(),
             enforcer: self.enforcement.planner.kind(),
             enforce: self.config().enforce,
             burst_off: !self.burst_enabled(),

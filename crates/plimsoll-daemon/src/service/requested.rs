@@ -24,6 +24,10 @@ pub(super) struct Requested {
     /// Bursts are off for all groups; this overrides the configuration file.
     #[serde(default)]
     pub burst_off: bool,
+    /// The configuration file of the daemon, until it ends: if it is killed, the next owner has
+    /// this file, too.
+    #[serde(default)]
+    pub file: Option<PathBuf>,
 }
 
 fn path(runtime: &RuntimeFolder) -> PathBuf {

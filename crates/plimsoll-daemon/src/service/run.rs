@@ -11,7 +11,7 @@ use plimsoll_engine::undo::UndoReport;
 
 use super::Service;
 use super::handle::Message;
-use super::parts::GuardSwitch;
+use super::parts::{ConfigFile, GuardSwitch};
 use super::report::Detail;
 
 /// Longest sleep without an event: the loop is alive, and its folder is there.
@@ -129,7 +129,7 @@ impl Service {
                 }
                 Message::Guard(attached) => self.fair.guard.attached(attached, &self.notices.log),
                 Message::Stop { leaves_groups } => {
-                    let leaves_groups = leaves_groups || !self.file.is_present();
+                    let leaves_groups = leaves_groups || self.lifetime.is_on_demand();
                     self.lifetime.end(leaves_groups);
                 }
             }
@@ -186,6 +186,8 @@ impl Service {
         if self.lifetime.leaves_groups() && self.table.len() > 0 {
             return tuning;
         }
+        self.file = ConfigFile::none();
+        self.note_file();
         let mut report = self.enforcement.undo_all();
         self.notices.log_undo_problems(&report);
         report.extend(tuning);

@@ -21,6 +21,10 @@ pub enum StartError {
     /// The configuration has a mistake; nothing was changed.
     #[error(transparent)]
     Config(#[from] FileError),
+    #[error(
+        "{0}; a daemon with this file was killed: mend it, or undo all with `plimsoll restore`"
+    )]
+    LeftConfig(FileError),
     #[error(transparent)]
     Engine(#[from] EngineError),
     #[error("cannot watch cgroups: {0}")]
@@ -45,8 +49,13 @@ impl Service {
             heartbeat,
             log,
         } = options;
-        let file = ConfigFile::read(config)?;
         let (requests, problem) = ClientRequests::read(runtime);
+        let is_on_demand = config.is_none();
+        let left = requests.requested.file.clone();
+        let file = match config {
+            Some(_) => ConfigFile::read(config)?,
+            None => ConfigFile::read(left).map_err(StartError::LeftConfig)?,
+        };
         if let Some(problem) = problem {
             log.error("requested", &problem);
         }
@@ -82,9 +91,10 @@ impl Service {
             usage: UsageMeter::start(busy),
             notices,
             inbox,
-            lifetime: Lifetime::begin(now),
+            lifetime: Lifetime::begin(now, is_on_demand),
         };
         service.notices.counters.reloads = 1;
+        service.note_file();
         service.request_running_commands(in_cgroups);
         service.take_changes(changes);
         service.reconcile();

@@ -102,6 +102,82 @@ impl Rig {
     }
 }
 
+const RULE: &str = r#"version = 1
+[[group]]
+name = "web"
+match = { cgroup = "/d" }
+quota = "20ms/100ms"
+"#;
+
+#[test]
+fn owner_after_a_killed_daemon_has_its_file_until_restore_or_a_daemon_comes() {
+    let mut rig = Rig::new();
+    rig.start(Some(RULE));
+    let is_limited = || text("d/cpu.max").as_deref() == Some("20000 100000");
+    assert!(is_limited());
+    rig.start(None);
+    assert!(is_limited());
+    let stopped = |rig: &mut Rig| {
+        let mut service = rig.0.take().unwrap();
+        service.handle().stop();
+        service.turn();
+        service.end()
+    };
+    // It leaves what it has to the next one.
+    assert_eq!(stopped(&mut rig), UndoReport::default());
+    assert!(is_limited());
+    rig.start(None);
+    let Answer::Restored(report) = rig.ask(Request::Restore, None) else {
+        panic!("it is not restored");
+    };
+    assert_eq!(report.undone, ["/d"]);
+    assert!(!is_limited());
+    // A daemon that ends leaves nothing.
+    rig.start(Some(RULE));
+    stopped(&mut rig);
+    rig.start(None);
+    assert!(!is_limited());
+}
+
+#[test]
+fn command_that_was_set_has_its_first_knobs_after_a_reset_or_restore() {
+    let mut rig = Rig::new();
+    rig.run("a", 5);
+    for is_restore in [false, true] {
+        for quota in [r#"{"quota": "50ms/100ms"}"#, r#"{"quota": "70ms/100ms"}"#] {
+            rig.ask(set("a", quota), None);
+            assert_ne!(rate_ppm(5), PPM);
+        }
+        match is_restore {
+            true => {
+                let undone = UndoReport {
+                    undone: vec!["a".into()],
+                    ..UndoReport::default()
+                };
+                assert_eq!(rig.ask(Request::Restore, None), Answer::Restored(undone));
+            }
+            false => rig.reset("a"),
+        }
+        assert_eq!(rate_ppm(5), PPM);
+    }
+    let target = "a".into();
+    let nothing = Answer::Refused("a: nothing was `set` for it".into());
+    assert_eq!(rig.ask(Request::Reset { target }, None), nothing);
+}
+
+#[test]
+fn cgroup_that_a_command_makes_gets_no_limits_of_its_own() {
+    let mut rig = Rig::new();
+    rig.run("a", 5);
+    others_create("plimsoll/a/b");
+    let refused = "/plimsoll/a/b: is inside of group `a`, and gets no limits of its own; \
+                   allowed: plimsoll set a";
+    let answer = rig.ask(set("/plimsoll/a/b", QUOTA), None);
+    assert_eq!(answer, Answer::Refused(refused.into()));
+    let answer = rig.ask(set("/plimsoll/a", r#"{"quota": "50ms/100ms"}"#), None);
+    assert!(matches!(answer, Answer::Groups { .. }), "{answer:?}");
+}
+
 fn set(target: &str, knobs: &str) -> Request {
     Request::Set(Box::new(SetRequest {
         target: target.into(),

@@ -8,7 +8,7 @@ mod panic;
 mod process;
 mod starter;
 
-use std::path::Path;
+use std::path::{Path, absolute};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
@@ -113,8 +113,11 @@ fn own(
     // Signals are queued from here on.
     let signals = Signals::new([SIGHUP, SIGINT, SIGTERM]);
     let signals = signals.map_err(CommandError::io("cannot handle signals"))?;
+    // Whichever owner has it after a kill runs elsewhere.
+    let config = (!args.on_demand).then(|| absolute(&args.config));
+    let config = config.map(|path| path.map_err(CommandError::io("--config")));
     let service = Service::start(Options {
-        config: (!args.on_demand).then(|| args.config.clone()),
+        config: config.transpose()?,
         runtime: runtime.clone(),
         hierarchy: Arc::clone(hierarchy),
         starter: Box::new(HostStarter::new(hierarchy, runtime)),
@@ -169,7 +172,7 @@ fn succeed(runtime: &RuntimeFolder, hierarchy: &Hierarchy) -> Result<Ownership> 
         });
     };
     let daemon = owner.show(None)?.daemon;
-    if !daemon.config.as_os_str().is_empty() {
+    if !daemon.is_on_demand {
         let pid = daemon.pid;
         return Err(CommandError::RunsAlready { pid });
     }

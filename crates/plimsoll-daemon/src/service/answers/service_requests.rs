@@ -1,26 +1,42 @@
 //! Requests that concern the whole service.
 
+use std::collections::BTreeSet;
+
 use plimsoll_engine::undo::UndoReport;
 
 use super::super::Service;
+use super::super::parts::ConfigFile;
 use super::Refused;
 use crate::config::PROCESS_GROUP;
 use crate::control::protocol::{Answer, ReloadReport};
 
 impl Service {
-    /// Removes all knobs that were `set`. An owner with a configuration file keeps them.
+    /// Removes all knobs that were `set`, and the groups of a daemon that was killed. A daemon with
+    /// a configuration file keeps them.
     pub(super) fn forget_sets(&mut self) -> Answer {
         let mut report = UndoReport::default();
-        if !self.file.is_present() {
+        if !self.file.is_present() || self.lifetime.is_on_demand() {
             let names = self.requests.commands().map(|(name, _)| name);
             let of_processes = names.filter(|name| name.starts_with(PROCESS_GROUP));
             let of_processes: Vec<String> = of_processes.cloned().collect();
             for name in &of_processes {
                 self.end_command(name);
             }
-            let overrides = std::mem::take(&mut self.requests.requested.overrides);
+            let commands: Vec<String> = self.requests.commands().map(|it| it.0.clone()).collect();
+            for name in commands {
+                if self.requests.put(&name, None) {
+                    self.request_command(&name);
+                    report.undone.push(name);
+                }
+            }
+            let foreign = self.table.entries().map(|(name, _)| name.clone());
+            let foreign = foreign.filter(|name| name.starts_with('/'));
+            let mut names: BTreeSet<String> = foreign.chain(of_processes).collect();
+            names.extend(std::mem::take(&mut self.requests.requested.overrides).into_keys());
+            self.file = ConfigFile::none();
+            self.requests.requested.file = None;
             self.save_requests();
-            for name in overrides.into_keys().chain(of_processes) {
+            for name in names {
                 // A command may have the name of a group of the file that was set.
                 if self.requests.command(&name).is_none() {
                     self.table.set_desired(&name, None);

@@ -19,15 +19,23 @@ pub(in crate::service) struct ConfigFile {
 impl ConfigFile {
     /// Reads a file; `None`: the configuration of an owner that has none.
     pub fn read(path: Option<PathBuf>) -> Result<Self, FileError> {
-        let config = match &path {
-            Some(path) => Config::read(path)?,
-            None => Config::of_no_file(),
+        let Some(path) = path else {
+            return Ok(Self::none());
         };
         Ok(Self {
-            path: path.unwrap_or_default(),
-            config,
+            config: Config::read(&path)?,
+            path,
             overlaps_logged: BTreeSet::new(),
         })
+    }
+
+    /// The configuration of an owner without a file.
+    pub fn none() -> Self {
+        Self {
+            path: PathBuf::new(),
+            config: Config::of_no_file(),
+            overlaps_logged: BTreeSet::new(),
+        }
     }
 
     /// Reads the file again, without putting it in force.

@@ -11,16 +11,23 @@ pub(in crate::service) struct Lifetime {
     is_ending: bool,
     /// At the end, groups stay limited for the next owner.
     leaves_groups: bool,
+    /// A command has started it.
+    is_on_demand: bool,
 }
 
 impl Lifetime {
-    pub fn begin(now: Instant) -> Self {
+    pub fn begin(now: Instant, is_on_demand: bool) -> Self {
         Self {
             started: now,
             last_used: now,
             is_ending: false,
             leaves_groups: false,
+            is_on_demand,
         }
+    }
+
+    pub fn is_on_demand(&self) -> bool {
+        self.is_on_demand
     }
 
     pub fn uptime(&self) -> Duration {
@@ -63,7 +70,7 @@ mod tests {
     #[test]
     fn the_service_ends_after_the_linger_time_without_use() {
         let start = os::now();
-        let mut lifetime = Lifetime::begin(start);
+        let mut lifetime = Lifetime::begin(start, true);
         lifetime.note_use(start + LINGER);
         lifetime.end_if_unused(start + LINGER * 2 - Duration::from_millis(1));
         assert!(!lifetime.is_ending());

@@ -68,6 +68,8 @@ pub struct World {
     owner: Option<Service>,
     /// Index of the configuration on the disk; `None`: the owner has no file.
     config: Option<usize>,
+    /// Whether a command has started the owner: it has the file of a daemon that was killed.
+    is_on_demand: bool,
     wanted: Wanted,
     kept: BTreeMap<String, Kept>,
     /// Whether headroom was demanded when the owner was last observed.
@@ -101,6 +103,7 @@ impl World {
             version,
             owner: None,
             config: (!seed.is_multiple_of(5)).then_some(1),
+            is_on_demand: false,
             wanted: Wanted::default(),
             kept: BTreeMap::new(),
             had_demand: false,

@@ -173,12 +173,15 @@ impl World {
         self.check_now();
     }
 
-    fn options(&self) -> Options {
+    fn options(&mut self) -> Options {
+        let requests = self.requests_on_disk().unwrap_or_default();
+        let has_left_file = requests.contains(CONFIG);
+        self.is_on_demand = self.config.is_none() || (has_left_file && self.chance.once_in(4));
         let log = match self.is_traced {
             true => Log::new(Priority::Debug),
             false => Log::silent(),
         };
-        stock::options(self.version, self.config.is_some(), log, None)
+        stock::options(self.version, !self.is_on_demand, log, None)
     }
 
     pub(super) fn write_config(&mut self) {
@@ -381,10 +384,10 @@ impl World {
     /// Stops the owner cleanly, and checks that all is as others have left it.
     pub fn stop(&mut self) {
         let mut tries = 0;
-        while self.owner.is_none() {
+        while self.owner.is_none() || (self.is_on_demand && self.config.is_some()) {
             tries += 1;
             assert!(tries < 100, "no owner can be started any more");
-            self.start();
+            self.die();
         }
         if self.config.is_none() {
             // An owner without a file leaves the groups of its clients.
