@@ -30,7 +30,6 @@ use crate::bpf_intf::{
 use crate::host::{Readiness, SchedExtHost};
 use crate::objects::{NR_SLOTS, Objects};
 use crate::sample::monotonic_ns;
-use crate::status::Status;
 
 /// The kernel's counters of events of the scheduler.
 const EVENTS: &str = "/sys/kernel/sched_ext/root/events";
@@ -39,8 +38,8 @@ const EVENTS: &str = "/sys/kernel/sched_ext/root/events";
 pub struct Snapshot {
     /// The host, and the loaded scheduler.
     pub host: Readiness,
-    /// The status published by its owner, if any.
-    pub status: Option<Status>,
+    /// The kernel's id of the map of groups, which differs between loads.
+    pub groups_id: u32,
     pub machine: MachineDump,
     /// The groups, by slot.
     pub groups: Vec<GroupDump>,
@@ -279,7 +278,7 @@ impl Snapshot {
             .filter_map(|cpu| Some((cpu, objects.decisions(cpu)?)));
         let decided = decided.flat_map(|(cpu, all)| all.last.map(|decision| (cpu, decision)));
         Ok(Self {
-            status: Status::published(runtime),
+            groups_id: objects.id,
             machine: machine_of(&objects),
             groups: (0..=NR_SLOTS)
                 .filter_map(|slot| Some((slot, objects.group(slot)?)))

@@ -2,6 +2,15 @@
 
 use std::ffi::c_char;
 use std::fmt;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
+
+use plimsoll_engine::runtime::RuntimeFolder;
+
+/// Name of the file of the kernel's dump of a scheduler that was thrown out.
+pub(crate) const DUMP: &str = "sched-ext.dump";
 
 /// Exit report of a scheduler. Displayed as one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +30,19 @@ impl ExitReport {
             message: text(message.iter().map(|&c| c.cast_unsigned())),
             dump: text(dump.iter().copied()),
         }
+    }
+
+    /// Writes the kernel's dump, if there is one, to a file, and returns that.
+    pub(crate) fn write_dump(&self, runtime: &RuntimeFolder) -> Option<PathBuf> {
+        if self.dump.is_empty() {
+            return None;
+        }
+        let path = runtime.path().join(DUMP);
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(true).write(true).mode(0o600);
+        let mut file = options.open(&path).ok()?;
+        file.write_all(self.dump.as_bytes()).ok()?;
+        Some(path)
     }
 }
 

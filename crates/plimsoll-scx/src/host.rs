@@ -1,18 +1,19 @@
 //! Requirements of the scheduler on this host.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use nix::sys::statfs::{FsType, statfs};
-use plimsoll_engine::journal::Journal;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::undo::UndoReport;
 use serde::Serialize;
 
+use crate::exit::DUMP;
 use crate::kernel::{is_ours, missing_ops};
 use crate::objects::BPFFS;
-use crate::status::{SchedulerActivity, Status};
-use crate::{SchedExtError, SchedExtKernel, SchedExtState, journal, status};
+use crate::pins::Pins;
+use crate::{SchedExtError, SchedExtKernel, SchedExtState};
 
 /// include/uapi/linux/magic.h
 const BPF_FS_MAGIC: FsType = FsType(0xcafe_4a11);
@@ -43,55 +44,46 @@ pub struct Readiness {
 
 pub struct SchedExtHost;
 
-/// A scheduler that an earlier owner has left in the kernel. No other owner undoes its journal
-/// while this lives.
-pub struct LeftScheduler(Journal);
-
-impl LeftScheduler {
-    /// Removes the scheduler. When this returns, another can be loaded.
-    pub fn unload(self) -> UndoReport {
-        journal::undo_journal(self.0)
-    }
-}
-
 impl SchedExtHost {
-    /// Whether Plimsoll's scheduler is loaded with groups of this user. Costs three small reads.
+    /// Whether Plimsoll's scheduler is loaded with groups of this user. Costs a few small reads.
     pub fn serves(runtime: &RuntimeFolder) -> bool {
         let loaded = SchedExtKernel::host().scheduler().ok().flatten();
-        loaded.is_some_and(|name| is_ours(&name))
-            && !journal::is_left_behind(runtime)
-            && Status::published(runtime)
-                .is_some_and(|it| it.activity == SchedulerActivity::Running)
+        let pins = Pins::of_this_host();
+        loaded.is_some_and(|name| is_ours(&name)) && pins.are_of(runtime) && !pins.are_left(runtime)
     }
 
-    /// The scheduler of an owner that is gone, which goes on until it is unloaded. The caller owns
-    /// the tree. `None`: there is none.
-    ///
-    /// # Errors
-    /// When its journal cannot be opened.
-    pub fn take_left(runtime: &RuntimeFolder) -> Result<Option<LeftScheduler>, SchedExtError> {
-        Ok(journal::left_behind(runtime)?.map(LeftScheduler))
+    /// Whether an owner that is gone has left the scheduler, which goes on until it is unloaded.
+    pub fn is_left(runtime: &RuntimeFolder) -> bool {
+        Pins::of_this_host().are_left(runtime)
     }
 
-    /// Removes the scheduler of an owner that is gone from the kernel, and the files that the owner
-    /// has published: the scheduler's state, and the kernel's dumps. The caller owns the tree.
-    ///
-    /// # Errors
-    /// When its journal cannot be opened.
-    pub fn clean_up(runtime: &RuntimeFolder) -> Result<UndoReport, SchedExtError> {
-        let mut report =
-            Self::take_left(runtime)?.map_or_else(UndoReport::default, LeftScheduler::unload);
-        let left = [status::file(runtime), status::dump_file(runtime)];
-        for path in left.into_iter().filter(|path| path.exists()) {
-            let name = path.file_name().map(|name| name.to_string_lossy());
-            match fs::remove_file(&path) {
-                Ok(()) => report.undone.extend(name.map(Into::into)),
-                Err(error) => report
-                    .problems
-                    .push(format!("cannot remove {}: {error}", path.display())),
-            }
+    /// Whether an owner with this runtime folder, be it the caller, has left the scheduler.
+    pub fn is_of(runtime: &RuntimeFolder) -> bool {
+        Pins::of_this_host().are_of(runtime)
+    }
+
+    /// Removes the scheduler that an earlier owner has left. When this returns, another can be
+    /// loaded. The caller owns the tree.
+    pub fn unload() -> UndoReport {
+        Pins::of_this_host().remove()
+    }
+
+    /// Removes the scheduler of an owner that is gone from the kernel, and the kernel's dump. The
+    /// caller owns the tree.
+    pub fn clean_up(runtime: &RuntimeFolder) -> UndoReport {
+        let mut report = match Self::is_left(runtime) {
+            true => Self::unload(),
+            false => UndoReport::default(),
+        };
+        let dump = runtime.path().join(DUMP);
+        match fs::remove_file(&dump) {
+            Ok(()) => report.undone.push(DUMP.into()),
+            Err(error) if error.kind() == ErrorKind::NotFound => (),
+            Err(error) => report
+                .problems
+                .push(format!("cannot remove {}: {error}", dump.display())),
         }
-        Ok(report)
+        report
     }
 
     /// Checks this host without changing it.
@@ -113,7 +105,7 @@ impl SchedExtHost {
         }
         found.is_own = Self::serves(runtime);
         let is_ours = found.loaded.as_deref().is_some_and(is_ours);
-        found.is_left_behind = is_ours && journal::is_left_behind(runtime);
+        found.is_left_behind = is_ours && Self::is_left(runtime);
         if found.problem.is_none() {
             found.problem = found.missing();
         }
@@ -183,6 +175,16 @@ mod tests {
             has_bpffs: true,
             problem: None,
         }
+    }
+
+    #[test]
+    fn the_dump_is_removed_once_the_owner_is_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = RuntimeFolder::at(folder.path());
+        assert_eq!(SchedExtHost::clean_up(&runtime), UndoReport::default());
+        fs::write(folder.path().join(DUMP), "").unwrap();
+        assert_eq!(SchedExtHost::clean_up(&runtime).undone, [DUMP]);
+        assert_eq!(SchedExtHost::clean_up(&runtime), UndoReport::default());
     }
 
     #[test]

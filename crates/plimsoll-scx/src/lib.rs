@@ -8,24 +8,22 @@ mod enforcer;
 mod error;
 mod exit;
 mod host;
-mod journal;
 mod kernel;
 mod loader;
 mod loading;
 mod machine;
 mod objects;
 mod params;
+mod pins;
 mod room;
 mod sample;
-mod status;
 mod topology;
 pub mod trace;
 
 pub use capture::silence as silence_libbpf;
 pub use enforcer::SchedExtEnforcer;
 pub use error::SchedExtError;
-pub use host::{LeftScheduler, Readiness, SchedExtHost};
-pub use status::{SchedulerActivity, Status};
+pub use host::{Readiness, SchedExtHost};
 
 pub(crate) use exit::ExitReport;
 pub(crate) use kernel::{SchedExtKernel, SchedExtState};

@@ -7,7 +7,7 @@ use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{Link, ProgramMut};
 
 use crate::kernel::{ENQUEUE_FLAGS, PROBED, missing_ops};
-use crate::objects::{LINK, PROBE_LINKS};
+use crate::pins::{LINK, PROBE_LINKS};
 use crate::skel::{BpfSkel, BpfSkelBuilder, OpenBpfSkel};
 use crate::{SchedExtError, SchedExtKernel, capture};
 

@@ -1,38 +1,24 @@
 //! The scheduler's maps and programs, which any process of the user opens through their pins in the
 //! BPF file system.
 
-use std::fs;
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::Path;
 
-use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, Program, libbpf_sys};
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Program, libbpf_sys};
 
 use crate::bpf_intf::{
     plimsoll_cpu, plimsoll_decisions, plimsoll_group, plimsoll_group_cpu,
     plimsoll_limits_PLIMSOLL_GROUPS_MAX as GROUPS_MAX, plimsoll_machine, plimsoll_machine_change,
     plimsoll_params, plimsoll_task_rate, plimsoll_trace, plimsoll_trace_request,
 };
+use crate::pins::PIN_FOLDER;
 use crate::skel::{BpfSkel, types};
 use crate::{ExitReport, SchedExtError};
 
 /// Mount point of the BPF file system.
 pub(crate) const BPFFS: &str = "/sys/fs/bpf";
-/// Folder of the pins.
-pub(crate) const PIN_FOLDER: &str = "/sys/fs/bpf/plimsoll";
-
-/// Pin of the link of the scheduler itself, which schedules while the link is pinned.
-pub(crate) const LINK: &str = "link";
-/// Pins of the links of the scheduler's probes.
-pub(crate) const PROBE_LINKS: [&str; 5] = [
-    "link_of_wait_ends",
-    "link_of_wait_begins",
-    "link_of_futex_wakes",
-    "link_of_futex_ends",
-    "link_of_futex_begins",
-];
-
 /// Most groups that the scheduler can have.
 pub(crate) const NR_SLOTS: u32 = GROUPS_MAX - 1;
 
@@ -151,21 +137,6 @@ fn read<T: Plain>(map: &MapHandle, key: u32, flags: MapFlags) -> Option<T> {
 
 fn open_program(name: &str) -> Result<OwnedFd, SchedExtError> {
     Program::fd_from_pinned_path(Path::new(PIN_FOLDER).join(name)).map_err(failed(name))
-}
-
-/// Removes the scheduler whose pins are in `folder`, if any, from the kernel: when this returns it
-/// has ended. Its maps stay pinned, and can be read.
-pub(crate) fn remove_link(folder: &Path) {
-    let pin = folder.join(LINK);
-    if pin.exists()
-        && let Ok(link) = Link::open(&pin)
-    {
-        // If this fails, the kernel removes it once the pin is gone.
-        let _ = link.detach();
-    }
-    for name in [LINK].into_iter().chain(PROBE_LINKS) {
-        let _ = fs::remove_file(folder.join(name));
-    }
 }
 
 impl Objects {

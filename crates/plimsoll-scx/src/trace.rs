@@ -18,8 +18,9 @@ use crate::bpf_intf::{
     plimsoll_trace_kind_PLIMSOLL_CHARGED as CHARGED,
     plimsoll_trace_kind_PLIMSOLL_REFILLED as REFILLED,
 };
-use crate::objects::{Objects, PIN_FOLDER, value_of};
+use crate::objects::{Objects, value_of};
 use crate::params::cgroup_id;
+use crate::pins::PIN_FOLDER;
 use crate::sample::monotonic_ns;
 
 /// Time for which the scheduler traces without a renewed request.

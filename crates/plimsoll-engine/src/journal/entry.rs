@@ -9,7 +9,7 @@ use super::record::{FileRestore, ForeignRestore, OwnRestore};
 use crate::tasks::TaskId;
 
 /// Version of the lines. A journal of another version is refused, not guessed at.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// First line of a journal: its writer and its purpose.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,17 +99,6 @@ pub enum Entry {
     Gone {
         #[serde(with = "path_text")]
         path: PathBuf,
-    },
-    /// File that Plimsoll writes for other programs to read. Undone by removing it.
-    Publish {
-        #[serde(with = "path_text")]
-        path: PathBuf,
-    },
-    /// Pins of BPF maps and programs. Undone by removing the folder.
-    Pin {
-        /// Folder of ours in a BPF file system.
-        #[serde(with = "path_text")]
-        folder: PathBuf,
     },
 }
 

@@ -159,11 +159,6 @@ impl Journal {
         Ok(())
     }
 
-    /// Returns whether a running process keeps the journal at `path`.
-    pub fn is_kept(path: &Path) -> bool {
-        is_kept(path).unwrap_or(false)
-    }
-
     fn append(&mut self, text: &str) -> Result<()> {
         self.try_append(text).map_err(failed(&self.path))
     }
@@ -299,6 +294,12 @@ pub fn wait_for_last_owner(folder: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Returns whether a running process keeps a journal in `folder`, as each owner does.
+pub fn has_owner(folder: &Path) -> bool {
+    let paths = list(folder).unwrap_or_default();
+    paths.iter().any(|path| is_kept(path).unwrap_or(false))
+}
+
 fn is_kept(path: &Path) -> Result<bool> {
     let file = match File::open(path, Access::Read) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
@@ -308,7 +309,8 @@ fn is_kept(path: &Path) -> Result<bool> {
 }
 
 /// Lists the changes that ended owners have left, each by a name and its purpose: groups of our own,
-/// settings of the machine, and, one for each journal, all others. `Err`: the journal cannot be read.
+/// settings of the machine, and, one for each journal, all foreign groups. `Err`: the journal cannot
+/// be read.
 ///
 /// # Errors
 /// When the folder exists but cannot be read.
@@ -324,7 +326,7 @@ pub fn left_behind(folder: &Path) -> Result<Vec<Result<(String, String)>>> {
                 let subject = header.as_ref().map_or("", |header| &header.subject);
                 let settings = restores.settings.iter();
                 left.extend(settings.map(|it| Ok((text_of(&it.path), subject.to_owned()))));
-                let other = header.filter(|_| restores.has_more_than_own());
+                let other = header.filter(|_| !restores.held.is_empty());
                 left.extend(other.map(|header| Ok((header.name, header.subject))));
                 let own = restores.own.into_iter();
                 left.extend(own.map(|(name, own)| Ok((name, own.subject))));

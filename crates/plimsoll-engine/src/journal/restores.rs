@@ -80,7 +80,6 @@ pub(crate) struct Restores {
     pub enabled: Vec<(PathBuf, Option<u64>)>,
     /// Settings of the kernel that hold for the whole machine.
     pub settings: Vec<FileRestore>,
-    pub others: Vec<Entry>,
 }
 
 impl Restores {
@@ -180,7 +179,6 @@ impl Restores {
                 group.add(new);
             }
             Entry::Gone { path } => self.forget(&path),
-            other @ (Entry::Publish { .. } | Entry::Pin { .. }) => self.others.push(other),
         }
     }
 
@@ -280,15 +278,10 @@ impl Restores {
         }
     }
 
-    /// Returns whether there is anything but groups of our own, what these share, and settings.
-    pub fn has_more_than_own(&self) -> bool {
-        !(self.held.is_empty() && self.others.is_empty())
-    }
-
     /// Returns an entry for each key, without tasks that are gone.
     pub fn entries(&self) -> Vec<Entry> {
-        let mut all = self.others.clone();
-        all.extend(self.settings.iter().cloned().map(Entry::Setting));
+        let settings = self.settings.iter().cloned();
+        let mut all: Vec<Entry> = settings.map(Entry::Setting).collect();
         let parents = self.parents.iter().cloned();
         all.extend(parents.map(|folder| Entry::Parent { folder }));
         let enabled = self.enabled.iter().cloned();

@@ -18,7 +18,7 @@ pub(super) mod samples {
     }
 
     pub fn entry(path: &str) -> Entry {
-        Entry::Publish { path: path.into() }
+        Entry::gone(Path::new(path))
     }
 }
 
@@ -58,7 +58,7 @@ fn a_journal_that_is_written_anew_says_the_same_and_stays_kept() {
     journal.rewrite(&[entry("99")]).unwrap();
     let short = fs::metadata(&path).unwrap();
     assert!(short.len() < long.len() && short.mode() & 0o777 == 0o600);
-    assert!(Journal::is_kept(&path));
+    assert!(has_owner(folder.path()));
     assert!(Journal::take_over(&path).unwrap().is_none());
     journal.record(&[entry("x")]).unwrap();
     let (found, entries) = journal.read().unwrap();
@@ -98,7 +98,7 @@ fn a_damaged_journal_is_read_as_far_as_it_goes() {
     let folder = tempfile::tempdir().unwrap();
     let mut journal = Journal::create(folder.path(), &header("a")).unwrap();
     journal.record(&[entry("1")]).unwrap();
-    journal.append("{\"publish\": 7}\n").unwrap();
+    journal.append("{\"gone\": 7}\n").unwrap();
     journal.record(&[entry("2")]).unwrap();
     assert!(journal.read().unwrap_err().to_string().contains("line 3"));
     assert!(journal.rewrite(&[]).is_err());

@@ -26,7 +26,6 @@ use plimsoll_cgroupfs::{name, os};
 use crate::error::{EngineError, Result};
 use crate::journal::{Entry, FileRestore, ForeignRestore, Header, Journal, OwnRestore, Restores};
 use crate::own_groups::{LEFT, may_be_own};
-use crate::runtime::remove_written;
 use crate::tasks::{self, TaskId};
 use shared::switch_off;
 
@@ -34,9 +33,9 @@ use shared::switch_off;
 const EVACUATION_MAX: Duration = Duration::from_secs(10);
 
 /// Undoes changes: first the levels of tasks, then groups of our own, then the values of files, then
-/// what groups share, if none is left, then settings, then all others in reverse order. Returns the
-/// entries about what is undone, and whether all is: the kernel may accept the rest later, once
-/// limits of other cgroups have changed, or a file is there again.
+/// what groups share, if none is left, then settings. Returns the entries about what is undone, and
+/// whether all is: the kernel may accept the rest later, once limits of other cgroups have changed,
+/// or a file is there again.
 fn undo_all(restores: &Restores, report: &mut UndoReport) -> (Vec<Entry>, bool) {
     let (mut undone, mut is_done) = (Vec::new(), true);
     let groups: Vec<&Path> = restores.groups.keys().map(PathBuf::as_path).collect();
@@ -68,16 +67,6 @@ fn undo_all(restores: &Restores, report: &mut UndoReport) -> (Vec<Entry>, bool) 
     let set_back = put_back_settings(restores.settings.iter(), report);
     is_done &= set_back.len() == restores.settings.len();
     undone.extend(set_back);
-    for entry in restores.others.iter().rev() {
-        match entry {
-            Entry::Pin { folder } => report.note(remove_pins(folder)),
-            Entry::Publish { path } => {
-                let removed = remove_written(path);
-                report.note(removed.map_err(|error| EngineError::file("remove", path, error)));
-            }
-            _ => (),
-        }
-    }
     (undone, is_done)
 }
 
@@ -145,18 +134,6 @@ pub(crate) fn undo_group(name: &str, own: &OwnRestore, report: &mut UndoReport) 
 /// them.
 fn processes_in(folder: &Path) -> Vec<i32> {
     read_ids(&folder.join("cgroup.procs")).unwrap_or_default()
-}
-
-/// Removes a folder and the BPF objects pinned in it.
-fn remove_pins(folder: &Path) -> Result<()> {
-    let Ok(pins) = os::list(folder) else {
-        return Ok(());
-    };
-    let failed = |source| EngineError::file("remove", folder, source);
-    for pin in pins {
-        os::remove_file(&pin.path).map_err(failed)?;
-    }
-    os::remove_folder(folder).map_err(failed)
 }
 
 /// Moves a process back to its cgroup, or, if that is gone, to the nearest one above it that is
@@ -323,7 +300,7 @@ pub(crate) fn undo_groups(mut journal: Journal, report: &mut UndoReport) -> Resu
         return Ok(None);
     }
     journal.finish()?;
-    let header = parsed.header.filter(|_| restores.has_more_than_own());
+    let header = parsed.header.filter(|_| !restores.held.is_empty());
     Ok(header.map(|header| header.subject))
 }
 
@@ -357,20 +334,5 @@ mod tests {
             "{problem}"
         );
         assert!(problem.len() < 500, "{problem}");
-    }
-
-    #[test]
-    fn what_was_published_goes_with_what_was_to_replace_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("state.json");
-        fs::write(&path, "{}").unwrap();
-        fs::write(crate::runtime::temporary(&path), "{").unwrap();
-        let restores = Restores::of([Entry::Publish { path }]);
-        let mut report = UndoReport::default();
-        assert!(undo_all(&restores, &mut report).1);
-        // The file need not exist.
-        assert!(undo_all(&restores, &mut report).1);
-        assert_eq!(report, UndoReport::default());
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 }

@@ -1,61 +1,52 @@
 //! Keeps the scheduler loaded, which the kernel may throw out.
 
-use std::fs::OpenOptions;
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use plimsoll_engine::host::nr_cpus_online;
-use plimsoll_engine::journal::Entry;
 use plimsoll_engine::knobs::Class;
 
 use super::SchedExtEnforcer;
+use super::link::LOSS;
 use super::scheduled::{Scheduled, remove_others};
-use crate::loading::{BUILD, Loaded, Loading, PolicyChange, left_by_owner};
-use crate::objects::{self, Objects, PIN_FOLDER};
+use crate::loading::{Loading, PolicyChange, left_by_owner};
+use crate::objects::Objects;
 use crate::sample::MachineUse;
-use crate::status::{self, LOSS, SchedulerActivity, Status};
-use crate::{ExitReport, SchedExtError, journal, machine};
+use crate::{ExitReport, SchedExtError, SchedExtKernel, machine};
 
 impl SchedExtEnforcer {
     /// Loads or adopts the scheduler, and waits until it runs.
     pub(super) fn find_scheduler(&mut self) -> Result<(), SchedExtError> {
-        let journal = match self.left.take() {
-            // Its scheduler is adopted.
-            Some(left) => left,
-            None => {
-                let undone = journal::left_behind(&self.runtime)?.map(journal::undo_journal);
-                self.messages.extend(undone.unwrap_or_default().problems);
-                journal::create(&self.runtime)?
-            }
-        };
-        // Continues the status of an earlier owner, whose scheduler may be adopted.
-        self.link.status = Status::published(&self.runtime).unwrap_or_default();
-        let journal = self.link.journal.insert(journal);
-        let loaded = match left_by_owner(self.link.status.build.as_deref()) {
-            Some(left) => left,
-            None => {
-                let folder = PIN_FOLDER.into();
-                journal.record(&[Entry::Pin { folder }])?;
-                self.begin_load()?.join()?
-            }
-        };
-        self.follow(loaded)?;
+        let left = self.is_left.then(|| left_by_owner(&self.pins)).flatten();
+        let objects = left.map_or_else(|| self.load_first(), Ok)?;
+        self.is_left = false;
+        self.follow(objects)?;
         let exited = self.running().and_then(Objects::exited);
         exited.map_or(Ok(()), |report| {
             Err(SchedExtError::ThrownOut(Box::new(report)))
         })
     }
 
-    /// Begins to load the scheduler with all groups.
-    fn begin_load(&mut self) -> Result<Loading, SchedExtError> {
-        if self.link.status.groups_id == 0 {
-            self.publish(SchedulerActivity::Loading);
+    /// Loads the scheduler, also in the place of one that an earlier owner has left.
+    fn load_first(&mut self) -> Result<Objects, SchedExtError> {
+        if !self.is_left {
+            // The pins of a scheduler that is loaded are those of another living owner.
+            SchedExtKernel::host().wait_until_free()?;
         }
+        self.pins.claim(&self.runtime)?;
+        let loaded = self.begin_load().and_then(Loading::join);
+        loaded.inspect_err(|_| {
+            if !self.is_left {
+                self.messages.extend(self.pins.remove().problems);
+            }
+        })
+    }
+
+    /// Begins to load the scheduler with all groups.
+    fn begin_load(&self) -> Result<Loading, SchedExtError> {
         let cgroups = self.scheduled.values().flat_map(Scheduled::cgroups);
         let groups = cgroups.map(|params| PolicyChange::Group(*params));
         Loading::begin(
+            &self.pins,
             &self.hierarchy,
             groups.chain(self.machine.map(PolicyChange::Machine)),
         )
@@ -67,19 +58,11 @@ impl SchedExtEnforcer {
         objects.filter(|_| self.link.since.is_some())
     }
 
-    /// Changes the status, and tells it to other processes.
-    fn publish(&mut self, activity: SchedulerActivity) {
-        let status = &mut self.link.status;
-        status.owner_pid = std::process::id();
-        status.activity = activity;
-        status.publish(&self.runtime);
-    }
-
     /// Loads the scheduler again if the kernel has thrown it out. A failure is reported.
     pub(super) fn keep_loaded(&mut self, now: Instant) -> Result<(), SchedExtError> {
         if let Some(report) = self.running().and_then(Objects::exited) {
             // Frees its objects in the kernel.
-            objects::remove_link(Path::new(PIN_FOLDER));
+            self.pins.remove_link();
             self.report_exit(&report);
             self.link.has_failed(now);
         }
@@ -103,8 +86,7 @@ impl SchedExtEnforcer {
     /// Reports a failure to load, once if it repeats.
     pub(super) fn report_failure(&mut self, error: &SchedExtError) {
         let reason = error.to_string();
-        let before = self.link.status.last_exit.replace(reason.clone());
-        self.publish(SchedulerActivity::Down);
+        let before = self.link.last_exit.replace(reason.clone());
         if before.as_ref() != Some(&reason) {
             self.messages.push(format!(
                 "the scheduler cannot be loaded: {reason}; loading is retried, until then {LOSS}"
@@ -113,16 +95,15 @@ impl SchedExtEnforcer {
     }
 
     fn report_exit(&mut self, report: &ExitReport) {
-        let dump = write_dump(status::dump_file(&self.runtime), report);
+        let dump = report.write_dump(&self.runtime);
         let mut message = format!("the scheduler was thrown out: {report}");
         if let Some(path) = &dump {
             message.push_str(&format!("; dump: {}", path.display()));
         }
         message.push_str(&format!("; until it is loaded again {LOSS}"));
         self.messages.push(message);
-        self.link.status.last_exit = Some(report.to_string());
-        self.link.status.dump = dump;
-        self.publish(SchedulerActivity::Down);
+        self.link.last_exit = Some(report.to_string());
+        self.link.dump = dump;
     }
 
     /// Brings the machine's policy in the scheduler up to date, if there are a scheduler and a
@@ -160,22 +141,13 @@ impl SchedExtEnforcer {
 
     /// Goes on with a scheduler that was loaded or adopted. The counters of the old one can still
     /// be read.
-    pub(super) fn follow(&mut self, loaded: Loaded) -> Result<(), SchedExtError> {
-        let (running, old) = (loaded.objects, self.link.objects.take());
+    pub(super) fn follow(&mut self, running: Objects) -> Result<(), SchedExtError> {
+        let old = self.link.objects.replace(running);
         for scheduled in self.scheduled.values_mut() {
             scheduled.earlier = scheduled.counts(old.as_ref());
         }
-        let status = &mut self.link.status;
-        if let Some(fresh) = loaded.fresh {
-            status.dropped_ops = fresh.dropped_ops;
-            status.nr_reloads += u64::from(status.groups_id != 0);
-            status.build = Some(BUILD.into());
-            status.load_usec = fresh.load_usec;
-        }
-        status.groups_id = running.id;
-        self.link.objects = Some(running);
+        self.link.nr_reloads += u64::from(old.is_some());
         self.link.since = Some(Instant::now());
-        self.publish(SchedulerActivity::Running);
         self.usage = MachineUse::default();
         self.policy_cpus = None;
         self.follow_groups().and(self.follow_machine())
@@ -222,15 +194,4 @@ impl SchedExtEnforcer {
             });
         }
     }
-}
-
-fn write_dump(path: PathBuf, report: &ExitReport) -> Option<PathBuf> {
-    if report.dump.is_empty() {
-        return None;
-    }
-    let mut options = OpenOptions::new();
-    options.create(true).truncate(true).write(true).mode(0o600);
-    let mut file = options.open(&path).ok()?;
-    file.write_all(report.dump.as_bytes()).ok()?;
-    Some(path)
 }

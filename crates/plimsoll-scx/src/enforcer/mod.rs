@@ -19,18 +19,17 @@ use plimsoll_engine::action::{self, Action};
 use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::enforcer::{Enforcer, Tick};
 use plimsoll_engine::group_policy::GroupPolicy;
-use plimsoll_engine::journal::Journal;
 use plimsoll_engine::knobs::{Burst, Class, HeadroomDemand, Knobs};
 use plimsoll_engine::machine_policy::MachinePolicy;
 use plimsoll_engine::runtime::RuntimeFolder;
-use plimsoll_engine::sample::{HeadroomSample, MachineSample, Sample, SchedulerSample, TaskRates};
+use plimsoll_engine::sample::{HeadroomSample, MachineSample, Sample, TaskRates};
 use plimsoll_engine::undo::UndoReport;
 use plimsoll_engine::{EngineError, Result};
 
 use crate::SchedExtError;
-use crate::journal;
 use crate::loading::Loading;
 use crate::params::cgroup_id;
+use crate::pins::Pins;
 use crate::sample::{MachineUse, task_rates};
 use link::Link;
 use scheduled::{ScheduledGroups, hand_over};
@@ -58,8 +57,9 @@ pub struct SchedExtEnforcer {
     machine: Option<MachinePolicy>,
     /// Messages for the user.
     messages: Vec<String>,
-    /// Journal of an earlier owner's scheduler, until that is adopted.
-    left: Option<Journal>,
+    /// Whether an earlier owner has left the scheduler, until that is adopted or replaced.
+    is_left: bool,
+    pins: Pins,
     link: Link,
     /// CPUs that were online when the scheduler got the machine's policy; `None`: it does not have
     /// the present policy yet.
@@ -119,8 +119,9 @@ impl SchedExtEnforcer {
         runtime: &RuntimeFolder,
         is_lazy: bool,
     ) -> Result<(Self, UndoReport)> {
-        // First: the stock enforcer undoes journals without an owner.
-        let left = journal::left_in_this_boot(runtime)?;
+        let pins = Pins::of_this_host();
+        // This process owns the tree: no other keeps them.
+        let is_left = pins.are_of(runtime);
         let (stock, left_behind) = CgroupEnforcer::adopting(hierarchy, runtime)?;
         let mut enforcer = Self {
             stock,
@@ -131,7 +132,8 @@ impl SchedExtEnforcer {
             runtime: runtime.clone(),
             machine: None,
             messages: Vec::new(),
-            left,
+            is_left,
+            pins,
             link: Link::default(),
             policy_cpus: None,
             looks: Looks {
@@ -149,42 +151,41 @@ impl SchedExtEnforcer {
     }
 
     fn need_scheduler(&mut self) -> std::result::Result<(), SchedExtError> {
-        if self.link.journal.is_some() {
+        if self.link.objects.is_some() {
             return Ok(());
         }
         self.looks.last = None;
-        let is_left = self.left.is_some();
+        let was_left = self.is_left;
         let found = self.find_scheduler();
-        if found.is_err()
-            && let Some(journal) = self.let_go_of_scheduler()
-            && !is_left
-        {
-            // The scheduler of an earlier owner stays for the next.
-            self.undo_scheduler(journal);
+        if found.is_err() && was_left {
+            // It stays for the next owner.
+            self.let_go_of_scheduler();
+            self.is_left = true;
+        } else if found.is_err() {
+            let undone = self.drop_scheduler();
+            self.messages.extend(undone.problems);
         }
         found
     }
 
-    /// Lets go of the scheduler, which stays in the kernel. Returns its journal.
-    fn let_go_of_scheduler(&mut self) -> Option<Journal> {
-        // Before the journal: the thread may yet bring in a scheduler.
+    /// Lets go of the scheduler, which stays in the kernel. Returns whether there was one.
+    fn let_go_of_scheduler(&mut self) -> bool {
+        // First: the thread may yet bring in a scheduler.
         match self.link.loading.take().map(Loading::join) {
             // The next owner reports what cannot be adopted.
             Some(Ok(loaded)) => drop(self.follow(loaded)),
             Some(Err(error)) => self.report_failure(&error),
             None => (),
         }
-        std::mem::take(&mut self.link).journal
+        std::mem::take(&mut self.link).objects.is_some()
     }
 
-    fn undo_scheduler(&mut self, journal: Journal) {
-        self.messages
-            .extend(journal::undo_journal(journal).problems);
-    }
-
-    fn drop_scheduler(&mut self) {
-        if let Some(journal) = self.let_go_of_scheduler() {
-            self.undo_scheduler(journal);
+    /// Removes the scheduler from the kernel, also one that an earlier owner has left.
+    fn drop_scheduler(&mut self) -> UndoReport {
+        let has_left = std::mem::take(&mut self.is_left);
+        match self.let_go_of_scheduler() || has_left {
+            true => self.pins.remove(),
+            false => UndoReport::default(),
         }
     }
 
@@ -192,7 +193,8 @@ impl SchedExtEnforcer {
     /// finished, groups of an earlier owner may.
     fn drop_unused_scheduler(&mut self) {
         if self.is_lazy && self.has_adopted && self.scheduled.is_empty() {
-            self.drop_scheduler();
+            let undone = self.drop_scheduler();
+            self.messages.extend(undone.problems);
         }
     }
 
@@ -323,8 +325,8 @@ impl SchedExtEnforcer {
         let removed = self.follow_groups();
         report.problems.extend(removed.err().map(|e| e.to_string()));
         // No group needs the scheduler.
-        if let Some(journal) = self.left.take() {
-            report.extend(journal::undo_journal(journal));
+        if self.is_left {
+            report.extend(self.drop_scheduler());
         }
         self.drop_unused_scheduler();
         report
@@ -337,15 +339,14 @@ impl SchedExtEnforcer {
         self.take_back(&names, &mut report);
         report.extend(self.stock.undo());
         self.machine = None;
-        self.drop_scheduler();
+        report.problems.extend(self.drop_scheduler().problems);
         report.problems.append(&mut self.messages);
         report
     }
 
     fn leave_all(&mut self) {
-        // The locks of the journals go with them.
-        drop(self.let_go_of_scheduler());
-        self.left = None;
+        self.let_go_of_scheduler();
+        self.is_left = false;
         self.scheduled.clear();
         self.stock.leave();
     }
@@ -364,11 +365,6 @@ impl SchedExtEnforcer {
         let names = self.scheduled.keys().take(NAMES_MAX).cloned().collect();
         let nr_groups = self.scheduled.len() as u64;
         Some(self.usage.sample(&machine, &demand, names, nr_groups))
-    }
-
-    fn scheduler(&self) -> Option<SchedulerSample> {
-        self.link.journal.as_ref()?;
-        Some(self.link.status.sample())
     }
 }
 
@@ -390,7 +386,7 @@ impl Enforcer for SchedExtEnforcer {
 
     fn tick(&mut self, now: Instant) -> Tick {
         let due = self.stock.tick(now);
-        if self.link.journal.is_none() {
+        if self.link.objects.is_none() {
             // There is no scheduler to look at, and its first group wakes the caller.
             return Tick {
                 next: due,
@@ -433,7 +429,7 @@ impl Enforcer for SchedExtEnforcer {
         if is_batch && self.demand().has_headroom() {
             sample.headroom = self.headroom();
         }
-        sample.scheduler = self.scheduler();
+        sample.scheduler = self.link.sample();
         if with_tasks && scheduled.knobs.has_cap() {
             sample.task_rates = self.task_rates(name)?;
         }
@@ -443,7 +439,7 @@ impl Enforcer for SchedExtEnforcer {
     fn sample_machine(&self) -> MachineSample {
         MachineSample {
             headroom: self.headroom(),
-            scheduler: self.scheduler(),
+            scheduler: self.link.sample(),
         }
     }
 }
@@ -474,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scheduler_that_cannot_be_loaded_is_tried_once_for_groups_that_are_put_at_once() {
+    fn a_scheduler_that_cannot_be_loaded_refuses_all_groups_that_are_put_at_once() {
         let mut kernel = Kernel::new(Version::V2);
         let own = std::process::id().cast_signed();
         kernel.tasks().start_in(own, Path::new(""));
@@ -483,11 +479,7 @@ mod tests {
         let hierarchy = Arc::new(Hierarchy::at_folder(folder, Version::V2));
         let runtime = RuntimeFolder::at("/simulated/run/plimsoll");
         let (mut enforcer, _) = SchedExtEnforcer::adopting(&hierarchy, &runtime, true).unwrap();
-        // A full disk keeps the scheduler's journal out.
-        simulated::with(|kernel| {
-            kernel.faults.disk_is_full = true;
-            kernel.trace = Some(Vec::new());
-        });
+        enforcer.pins = Pins::at("/proc/plimsoll");
         let groups = ["/a", "/b"].map(|name| GroupPolicy {
             name: name.into(),
             first: None,
@@ -496,15 +488,10 @@ mod tests {
             is_scheduled: true,
         });
         let done = enforcer.put_all(&groups.iter().collect::<Vec<_>>());
-        let trace = simulated::with(|kernel| kernel.trace.take().unwrap());
-        let [write] = &*trace else {
-            panic!("{trace:?}")
-        };
-        assert!(write.ends_with("/.sched-ext.journal"), "{write}");
-        for done in done {
-            let problem = done.unwrap_err().to_string();
-            assert!(problem.contains(".sched-ext.journal: cannot"), "{problem}");
-        }
+        assert!(!enforcer.scheduled.contains_key("/a"));
+        let problems = done.into_iter().map(|done| done.unwrap_err().to_string());
+        let problems: BTreeSet<String> = problems.collect();
+        assert_eq!(problems.len(), 1, "{problems:?}");
         drop(enforcer);
         simulated::install(None);
     }

@@ -3,12 +3,9 @@
 
 mod reserved;
 
-use std::fs;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
 
 use plimsoll_cgroupfs::Hierarchy;
 use plimsoll_engine::machine_policy::MachinePolicy;
@@ -16,14 +13,13 @@ use plimsoll_engine::tasks;
 
 use crate::bpf_intf::plimsoll_params;
 use crate::kernel::is_ours;
-use crate::objects::{self, Objects, PIN_FOLDER};
+use crate::objects::{self, Objects};
+use crate::pins::Pins;
 use crate::room::Room;
 use crate::skel::OpenBpfSkel;
 use crate::topology::CpuMap;
 use crate::{SchedExtError, SchedExtKernel, Scheduler, machine};
 
-/// Build of the scheduler: the hash of its program.
-pub(crate) const BUILD: &str = env!("PLIMSOLL_BPF_HASH");
 /// Nice level of the thread: no limit holds until it has loaded the scheduler.
 const NICE: i32 = -20;
 
@@ -34,34 +30,24 @@ pub(crate) enum PolicyChange {
     Machine(MachinePolicy),
 }
 
-/// A scheduler that runs.
-pub(crate) struct Loaded {
-    pub objects: Objects,
-    /// `None`: an earlier owner has loaded it.
-    pub fresh: Option<Fresh>,
-}
-
-pub(crate) struct Fresh {
-    pub dropped_ops: Vec<String>,
-    pub load_usec: u64,
-}
-
 /// The thread. It is to be joined: when it ends, the scheduler is in the kernel, and stays there.
 #[derive(Debug)]
 pub(crate) struct Loading {
-    thread: JoinHandle<Result<Loaded, SchedExtError>>,
+    thread: JoinHandle<Result<Objects, SchedExtError>>,
     changes: Sender<PolicyChange>,
 }
 
 impl Loading {
-    /// Begins to load a scheduler with these groups and policy.
+    /// Begins to load a scheduler with these groups and policy, and to pin it.
     pub fn begin(
+        pins: &Pins,
         hierarchy: &Arc<Hierarchy>,
         wanted: impl Iterator<Item = PolicyChange>,
     ) -> Result<Self, SchedExtError> {
         let (changes, receiver) = channel();
         wanted.for_each(|change| drop(changes.send(change)));
         let mut load = Load {
+            pins: pins.clone(),
             hierarchy: Arc::clone(hierarchy),
             changes: receiver,
             machine: MachinePolicy::default(),
@@ -84,7 +70,7 @@ impl Loading {
     }
 
     /// Waits for the thread's end.
-    pub fn join(self) -> Result<Loaded, SchedExtError> {
+    pub fn join(self) -> Result<Objects, SchedExtError> {
         // A panic has been printed, and ends the owner's process.
         let failed = |_| {
             Err(SchedExtError::NotReady(
@@ -97,6 +83,7 @@ impl Loading {
 
 /// The thread's side.
 struct Load {
+    pins: Pins,
     hierarchy: Arc<Hierarchy>,
     changes: Receiver<PolicyChange>,
     machine: MachinePolicy,
@@ -105,8 +92,7 @@ struct Load {
 impl Load {
     /// Has the kernel verify this build's scheduler while another build's, if there is one, goes on
     /// with its limits; then this one takes its place.
-    fn load(&mut self) -> Result<Loaded, SchedExtError> {
-        let begun = Instant::now();
+    fn load(&mut self) -> Result<Objects, SchedExtError> {
         // A failure is ignored, because loading works without, if later. 0: this thread.
         let _ = tasks::set_nice(0, NICE);
         let cpus = CpuMap::of_this_host()?;
@@ -117,25 +103,17 @@ impl Load {
         let room = Room::of_this_host(&self.hierarchy);
         reserved::where_cpus_are_busy();
         let mut scheduler = Scheduler::load(&kernel, |skel| configure(skel, &cpus, room))?;
-        objects::remove_link(Path::new(PIN_FOLDER));
+        self.pins.remove_link();
         kernel.wait_until_free()?;
         let objects = self.bring_in(&mut scheduler);
         // A scheduler without an owner must not stay.
-        let objects = objects.inspect_err(|_| objects::remove_link(Path::new(PIN_FOLDER)))?;
-        let dropped_ops = scheduler.dropped_ops.iter();
-        let fresh = Fresh {
-            dropped_ops: dropped_ops.map(|op| (*op).to_owned()).collect(),
-            load_usec: u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX),
-        };
-        Ok(Loaded {
-            objects,
-            fresh: Some(fresh),
-        })
+        objects.inspect_err(|_| self.pins.remove_link())
     }
 
     /// Attaches the scheduler with all groups, and pins it, so that it outlives this process.
     fn bring_in(&mut self, scheduler: &mut Scheduler) -> Result<Objects, SchedExtError> {
-        pin(scheduler)?;
+        self.pins.renew()?;
+        objects::pin(&mut scheduler.skel, self.pins.folder())?;
         let objects = Objects::open()?;
         // Before it is attached, so that no task is without its group.
         self.follow_changes(&objects);
@@ -146,7 +124,7 @@ impl Load {
             return Err(SchedExtError::ThrownOut(Box::new(report)));
         }
         // Last: a process that finds the scheduler's link finds the rest.
-        scheduler.pin_links(Path::new(PIN_FOLDER))?;
+        scheduler.pin_links(self.pins.folder())?;
         self.follow_changes(&objects);
         machine::set(&objects, &self.machine)?;
         Ok(objects)
@@ -164,29 +142,12 @@ impl Load {
     }
 }
 
-/// Replaces the pins of an earlier scheduler.
-fn pin(scheduler: &mut Scheduler) -> Result<(), SchedExtError> {
-    let folder = Path::new(PIN_FOLDER);
-    let failed = |source| SchedExtError::change("replace the pins", source);
-    fs::create_dir_all(folder).map_err(failed)?;
-    for entry in fs::read_dir(folder).map_err(failed)?.flatten() {
-        fs::remove_file(entry.path()).map_err(failed)?;
-    }
-    objects::pin(&mut scheduler.skel, folder)
-}
-
 /// The scheduler that an earlier owner has left in the kernel. `None`: there is none, or it is of
-/// another `build`, or was thrown out.
-pub(crate) fn left_by_owner(build: Option<&str>) -> Option<Loaded> {
-    if build != Some(BUILD) || !Path::new(PIN_FOLDER).join(objects::LINK).exists() {
-        return None;
-    }
-    let objects = Objects::open().ok()?;
-    let runs = objects.exited().is_none();
-    runs.then_some(Loaded {
-        objects,
-        fresh: None,
-    })
+/// another build, or was thrown out.
+pub(crate) fn left_by_owner(pins: &Pins) -> Option<Objects> {
+    let is_ours = pins.are_of_this_build();
+    let objects = is_ours.then(Objects::open)?.ok()?;
+    objects.exited().is_none().then_some(objects)
 }
 
 /// Configures the scheduler for this machine before it is loaded.

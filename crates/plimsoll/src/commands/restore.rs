@@ -18,12 +18,8 @@ use crate::owner::{self, Owner, not_meant};
 
 /// Undoes all changes of ended processes, and unloads the scheduler.
 fn recover(runtime: &RuntimeFolder) -> Result<UndoReport> {
-    let mut report = UndoReport::default();
     // The scheduler comes first, so that its tasks become ordinary ones.
-    match plimsoll_scx::SchedExtHost::clean_up(runtime) {
-        Ok(cleaned) => report = cleaned,
-        Err(error) => report.problems.push(error.to_string()),
-    }
+    let mut report = plimsoll_scx::SchedExtHost::clean_up(runtime);
     report.extend(undo::recover(runtime)?);
     report.extend(guard::free_left_tasks(runtime));
     Ok(report)

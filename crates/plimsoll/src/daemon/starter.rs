@@ -10,6 +10,7 @@ use plimsoll_engine::cgroup::CgroupEnforcer;
 use plimsoll_engine::enforcer::EnforcerKind;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::{EngineError, Result};
+use plimsoll_scx::SchedExtHost;
 
 use super::guard;
 
@@ -41,8 +42,7 @@ impl HostStarter {
     }
 
     fn stock(&self) -> Result<Enforcing> {
-        // First: the enforcer undoes journals without an owner.
-        let handover = self.left_scheduler()?;
+        let handover = self.left_scheduler();
         let (enforcer, left_behind) = CgroupEnforcer::adopting(&self.hierarchy, &self.runtime)?;
         Ok(Enforcing {
             enforcer: Box::new(enforcer),
@@ -55,12 +55,9 @@ impl HostStarter {
 
     /// Unloads the scheduler that an earlier owner has left, which holds quotas and caps until
     /// the kernel's files hold them.
-    fn left_scheduler(&self) -> Result<Option<Handover>> {
-        let left = plimsoll_scx::SchedExtHost::take_left(&self.runtime);
-        let left = left.map_err(|error| EngineError::SchedExt {
-            problem: error.to_string(),
-        })?;
-        Ok(left.map(|left| Box::new(|| left.unload()) as Handover))
+    fn left_scheduler(&self) -> Option<Handover> {
+        let is_left = SchedExtHost::is_of(&self.runtime);
+        is_left.then(|| Box::new(SchedExtHost::unload) as Handover)
     }
 
     fn sched_ext(&self, is_lazy: bool) -> Result<Enforcing> {
@@ -80,14 +77,14 @@ impl HostStarter {
     /// # Errors
     /// When this host lacks a requirement.
     fn check_scheduler(&self) -> Result<()> {
-        let ready = plimsoll_scx::SchedExtHost::readiness(&self.runtime);
+        let ready = SchedExtHost::readiness(&self.runtime);
         ready.check().map_err(|error| EngineError::SchedExt {
             problem: error.to_string(),
         })
     }
 
     fn is_loaded(&self) -> bool {
-        plimsoll_scx::SchedExtHost::serves(&self.runtime)
+        SchedExtHost::serves(&self.runtime)
     }
 }
 

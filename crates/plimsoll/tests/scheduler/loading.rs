@@ -1,8 +1,8 @@
 //! Loading on a busy machine, and in place of another build's.
 
 use std::fs;
-
-use serde_json::Value;
+use std::os::unix::fs::symlink;
+use std::path::Path;
 
 use crate::common::nr_cpus;
 use crate::rig::{all_cpus, burners, rig};
@@ -31,10 +31,9 @@ fn limits_hold_until_a_scheduler_of_another_build_is_replaced() {
     rig.wait_until_all_run(&burners(&group));
     let before = rig.groups_id();
     rig.host.kill_owner();
-    let status = rig.host.runtime().join("sched-ext.json");
-    let mut published: Value = serde_json::from_slice(&fs::read(&status).unwrap()).unwrap();
-    published["build"] = "another".into();
-    fs::write(&status, published.to_string()).unwrap();
+    let build = Path::new("/sys/fs/bpf/plimsoll/build");
+    fs::remove_file(build).unwrap();
+    symlink("another", build).unwrap();
     let used_ns = || [&group, &spinner].map(|group| group.usage_ns().unwrap());
     let begin_ns = used_ns();
     rig.batch_sleeper("next").stop();

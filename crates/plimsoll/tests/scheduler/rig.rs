@@ -319,7 +319,7 @@ impl Rig {
 
     /// The kernel's id of the scheduler's map of groups: another one after a load.
     pub fn groups_id(&self) -> u64 {
-        self.debug()["status"]["groups_id"].as_u64().unwrap()
+        self.debug()["groups_id"].as_u64().unwrap()
     }
 
     /// The cgroups that have a slot, by their ids. None while no scheduler is loaded.

@@ -63,7 +63,7 @@ impl Enforcement {
     /// # Errors
     /// When the new one cannot be started; the present one stays, and has no groups.
     pub fn replace(&mut self, wanted: EnforcerWanted) -> Result<UndoReport> {
-        // Else the next enforcer could not have what this holds.
+        // The next enforcer may take over what still holds limits.
         self.handover = None;
         let enforcing = self.starter.start(wanted)?;
         self.shared.replace(enforcing.enforcer);

@@ -5,6 +5,7 @@ mod scheduler;
 use std::process::ExitCode;
 
 use plimsoll_daemon::control::protocol::{Answer, Request};
+use plimsoll_engine::sample::SchedulerSample;
 use serde::Serialize;
 
 use crate::cli::DebugArgs;
@@ -17,6 +18,9 @@ use scheduler::Snapshot;
 struct Document {
     #[serde(flatten)]
     scheduler: Option<Snapshot>,
+    /// The scheduler as the daemon sees it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<SchedulerSample>,
     /// Text of the daemon.
     #[serde(skip_serializing_if = "Option::is_none")]
     daemon: Option<String>,
@@ -28,21 +32,25 @@ pub fn run(args: &DebugArgs) -> Result<ExitCode> {
     if let Some(group) = &args.trace {
         return super::trace::run(group, args.duration);
     }
-    let daemon = Owner::of_host().and_then(|found| found.map(text_of).transpose());
+    let daemon = Owner::of_host().and_then(|found| found.map(ask).transpose());
     let document = match (scheduler::take(), daemon) {
         (Err(error), Ok(None)) | (Err(_) | Ok(None), Err(error)) => return Err(error),
         (Ok(None), Ok(None)) => return Err(OwnerError::None.into()),
-        (scheduler, daemon) => Document {
-            scheduler: tell_error(scheduler).flatten(),
-            daemon: tell_error(daemon).flatten(),
-        },
+        (scheduler, daemon) => {
+            let (daemon, status) = tell_error(daemon).flatten().unzip();
+            Document {
+                scheduler: tell_error(scheduler).flatten(),
+                status: status.flatten(),
+                daemon,
+            }
+        }
     };
     if args.output.json {
         output::print_json("plimsoll.debug/1", &document)?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(snapshot) = &document.scheduler {
-        scheduler::print(snapshot)?;
+        scheduler::print(snapshot, document.status.as_ref())?;
     }
     if let Some(text) = &document.daemon {
         let heading = match document.scheduler {
@@ -60,9 +68,11 @@ fn tell_error<T>(result: Result<T>) -> Option<T> {
         .ok()
 }
 
-fn text_of(mut daemon: Owner) -> Result<String> {
+/// The text of the daemon, and the scheduler as it sees that.
+fn ask(mut daemon: Owner) -> Result<(String, Option<SchedulerSample>)> {
+    let scheduler = daemon.show(None)?.scheduler;
     match daemon.ask(&Request::Debug)? {
-        Answer::Text(text) => Ok(text),
+        Answer::Text(text) => Ok((text, scheduler)),
         other => Err(not_meant(&other)),
     }
 }

@@ -1,6 +1,7 @@
 //! Dump of the scheduler's state.
 
 use plimsoll_engine::runtime::RuntimeFolder;
+use plimsoll_engine::sample::SchedulerSample;
 pub use plimsoll_scx::debug::Snapshot;
 
 use crate::error::Result;
@@ -11,33 +12,30 @@ pub fn take() -> Result<Option<Snapshot>> {
     Ok(Some(Snapshot::take(&RuntimeFolder::of_this_user())?))
 }
 
-pub fn print(snapshot: &Snapshot) -> Result<()> {
-    output::print_line(&overview(snapshot))?;
+/// Prints the state, with the `status` that the owner knows.
+pub fn print(snapshot: &Snapshot, status: Option<&SchedulerSample>) -> Result<()> {
+    output::print_line(&overview(snapshot, status))?;
     output::print_line(&format!("\n{}", groups(snapshot)))?;
     output::print_line(&format!("\n{}", cpus(snapshot)))?;
     output::print_line(&format!("\n{}", decisions(snapshot)))
 }
 
-fn overview(snapshot: &Snapshot) -> String {
+fn overview(snapshot: &Snapshot, status: Option<&SchedulerSample>) -> String {
     let mut rows = Vec::new();
     let mut add = |name, value| rows.push((name, value));
     let loaded = snapshot.host.loaded.as_deref().unwrap_or("none");
     add("scheduler", format!("{loaded}, {}", snapshot.host.state));
-    if let Some(status) = &snapshot.status {
-        let load_ms = status.load_usec / 1000;
+    if let Some(status) = status {
         add(
             "owner",
-            format!(
-                "pid {}; loaded in {load_ms} ms, {} reloads",
-                status.owner_pid, status.nr_reloads
-            ),
+            format!("pid {}; {} reloads", status.owner_pid, status.nr_reloads),
         );
         if let Some(reason) = &status.last_exit {
             add("last exit", reason.clone());
         }
-        if !status.dropped_ops.is_empty() {
-            add("without", status.dropped_ops.join(" "));
-        }
+    }
+    if !snapshot.host.missing_ops.is_empty() {
+        add("without", snapshot.host.missing_ops.join(" "));
     }
     let machine = &snapshot.machine;
     let headroom = machine.headroom.as_deref().unwrap_or("off");

@@ -165,6 +165,12 @@ fn left_behind(runtime: &RuntimeFolder) -> Result<Vec<Shown>> {
             Err(error) => output::tell(&error.to_string()),
         }
     }
+    if plimsoll_scx::SchedExtHost::is_left(runtime) {
+        all.push(Shown::LeftBehind {
+            name: ".sched-ext".into(),
+            subject: "the sched_ext scheduler".into(),
+        });
+    }
     Ok(all)
 }
 
