@@ -205,10 +205,9 @@ impl BatchCounts {
 /// State of the BPF scheduler.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SchedulerSample {
-    /// State: `running`, `loading` or `down`. Without the scheduler the group's tasks are ordinary
-    /// ones.
+    /// State: `running` or `down`. Without the scheduler the group's tasks are ordinary ones.
     pub state: String,
-    /// Pid of the process that keeps the scheduler loaded; 0: none.
+    /// Pid of the process that keeps the scheduler loaded.
     pub owner_pid: u32,
     /// Guarantees that are lost while the scheduler does not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -19,7 +19,7 @@ use crate::state::{GroupState, Histogram, KnobOrigin, State};
 const PREFIX: &str = "plimsoll";
 
 /// Known states of the BPF scheduler; others are shown, too.
-const SCHEDULER_STATES: [&str; 3] = ["running", "loading", "down"];
+const SCHEDULER_STATES: [&str; 2] = ["running", "down"];
 
 /// The state as OpenMetrics 1.0 text, which ends with `# EOF`.
 ///

@@ -51,13 +51,9 @@ fn scheduled(counts: &BatchCounts) -> String {
 }
 
 fn scheduler_state(scheduler: &SchedulerSample) -> String {
-    let owner = match scheduler.owner_pid {
-        0 => "none".into(),
-        pid => format!("pid {pid}"),
-    };
     let mut text = format!(
-        "{}, owner {owner}; {} reloads",
-        scheduler.state, scheduler.nr_reloads
+        "{}, owner pid {}; {} reloads",
+        scheduler.state, scheduler.owner_pid, scheduler.nr_reloads
     );
     if let Some(loss) = &scheduler.loss {
         text = format!("{loss}: {text}");
@@ -243,6 +239,7 @@ mod tests {
         let sample = Sample {
             scheduler: Some(SchedulerSample {
                 state: "down".into(),
+                owner_pid: 7,
                 loss: Some("no limit holds".into()),
                 ..SchedulerSample::default()
             }),
@@ -250,7 +247,7 @@ mod tests {
         };
         let text = row(&sample, "scheduler");
         assert!(
-            text.starts_with("no limit holds: down, owner none"),
+            text.starts_with("no limit holds: down, owner pid 7"),
             "{text}"
         );
     }
