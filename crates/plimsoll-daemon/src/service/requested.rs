@@ -76,7 +76,7 @@ impl Requested {
         if *self == Self::default() {
             return remove_written(&path);
         }
-        let written = write_atomically(&path, self, true);
+        let written = write_atomically(&path, self);
         written
             .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
     }

@@ -120,7 +120,7 @@ impl RuntimeFolder {
     }
 
     fn try_file(&self, file: &Path) -> Result<()> {
-        let written = write_atomically(file, &"probe", false);
+        let written = write_atomically(file, &"probe");
         let removed = remove_written(file);
         written.and(removed).map_err(|e| self.failed(e))
     }
@@ -154,12 +154,12 @@ pub(crate) fn set_aside(path: &Path) -> io::Result<PathBuf> {
     Ok(aside)
 }
 
-/// Replaces a file by the JSON of `value` in one step. `sync`: waits for the disk before that.
-pub fn write_atomically(path: &Path, value: &impl Serialize, sync: bool) -> io::Result<()> {
+/// Replaces a file by the JSON of `value` in one step, once that is on the disk.
+pub fn write_atomically(path: &Path, value: &impl Serialize) -> io::Result<()> {
     let temporary = temporary(path);
     // Formatted as a whole: the writer of serde_json calls the kernel for each quote and comma.
     let text = serde_json::to_string(value)?;
-    let replaced = replace(path, &temporary, &text, sync);
+    let replaced = replace(path, &temporary, &text);
     if replaced.is_err() {
         let _ = os::remove_file(&temporary);
     }
@@ -178,13 +178,11 @@ pub fn remove_written(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn replace(path: &Path, temporary: &Path, text: &str, sync: bool) -> io::Result<()> {
+fn replace(path: &Path, temporary: &Path, text: &str) -> io::Result<()> {
     let mut file = File::open(temporary, Access::AppendAny)?;
     file.cut(0)?;
     file.append(text)?;
-    if sync {
-        file.sync()?;
-    }
+    file.sync()?;
     os::rename(temporary, path)
 }
 
@@ -207,7 +205,7 @@ mod tests {
         runtime.create().unwrap();
         assert_eq!(mode(runtime.path()), 0o700);
         let file = runtime.path().join("file");
-        write_atomically(&file, &"text", true).unwrap();
+        write_atomically(&file, &"text").unwrap();
         runtime.open_to_clients().unwrap();
         runtime.create().unwrap();
         assert_eq!(mode(runtime.path()), 0o711);
