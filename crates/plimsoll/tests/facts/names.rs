@@ -34,6 +34,12 @@ fn rule_limits_a_cgroup_of_any_name_and_its_undo_finds_it() {
     assert!(!shown.contains('\x1b'), "{shown:?}");
     assert!(shown.contains("none: no cgroup matches it now"), "{shown}");
     assert_eq!(daemon.state().daemon.unmatched, ["none"]);
+    let set = host.run(["set", "none", "--nice", "3"]).good();
+    for told in [&set.stderr, host.run(["show", "none"]).refusal()] {
+        assert!(told.contains("its knobs: nice=3 weight=50"), "{told}");
+    }
+    host.run(["set", "none", "--dry-run", "--nice", "3"]).good();
+    host.run(["set", "none", "--reset"]).good();
     daemon.stop();
     assert_eq!(bandwidth_us(&before).0, -1);
     remove_group(&before);

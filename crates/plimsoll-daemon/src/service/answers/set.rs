@@ -96,7 +96,7 @@ impl Service {
         self.save_requests();
         let left = match set.target.parse() {
             Ok(pid) => self.take_back_by_set(key, pid),
-            Err(_) => Vec::new(),
+            Err(_) => self.without_cgroups(found).into_iter().collect(),
         };
         Ok(warned(self.groups_now(&names), left))
     }
@@ -123,7 +123,7 @@ impl Service {
     }
 
     /// The desired state of a target that has a group, or can have one.
-    fn desired_of(&self, found: &FoundTarget) -> Option<Desired> {
+    pub(super) fn desired_of(&self, found: &FoundTarget) -> Option<Desired> {
         match found {
             FoundTarget::Cgroup(path) => self.desired_of_cgroup(path),
             FoundTarget::Rule(name) => Some(self.desired_of_rule(name, self.file.rule(name)?)),

@@ -27,6 +27,9 @@ impl Service {
             return Ok(Answer::State(Box::new(self.state(None, detail))));
         };
         let found = self.find(target, handle)?;
+        if let Some(refused) = self.without_cgroups(&found) {
+            return Err(refused);
+        }
         let mut names = self.names_of(&found);
         names.retain(|name| self.table.get(name).is_some());
         Ok(Answer::State(Box::new(self.state(Some(&names), detail))))
@@ -90,7 +93,8 @@ impl Service {
             .planner
             .plan(desired, demand)
             .map_err(one_line)?;
-        if desired.is_foreign() {
+        // A group of the file is checked without its cgroups.
+        if desired.is_foreign() && name.starts_with('/') {
             let group = CpuGroup::at(&self.hierarchy, path_of(name.trim_start_matches('/')));
             let mut stock = planned.knobs.clone();
             if desired.policy.is_scheduled {

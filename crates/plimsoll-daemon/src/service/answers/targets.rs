@@ -131,6 +131,21 @@ impl Service {
         }
     }
 
+    /// The reason why a group of the file has no cgroup. `None`: it has one, or is no such group.
+    pub(super) fn without_cgroups(&self, found: &FoundTarget) -> Option<String> {
+        let FoundTarget::Rule(name) = found else {
+            return None;
+        };
+        let desired = self.desired_of(found)?;
+        self.table.names_of_rule(name).is_empty().then(|| {
+            format!(
+                "{name}: no cgroup matches it now, or each belongs to a group before it in the \
+                 file; its knobs: {}",
+                desired.knobs()
+            )
+        })
+    }
+
     /// Returns the group of a process's cgroup, or of the nearest cgroup above with a group.
     pub(super) fn names_of_process(&self, pid: i32) -> Vec<String> {
         let Some(path) = cgroup_of(&self.hierarchy, pid) else {

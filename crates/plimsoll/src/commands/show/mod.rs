@@ -106,13 +106,13 @@ fn no_target(target: &str) -> EngineError {
 fn show_target(target: &str, as_json: bool) -> Result<()> {
     let hierarchy = Arc::new(Hierarchy::find()?);
     let meant = Target::find(&hierarchy, target)?;
-    let denied = match ask_all(target, |owner| owner.show(Some(&meant))) {
+    let refused = match ask_all(target, |owner| owner.show(Some(&meant))) {
         Ok(state) => return served::print(&state.groups, Some(state.daemon.pid), as_json),
         // The kernel's files are there for everybody.
-        Err(error @ CommandError::Client(ClientError::Denied { .. })) => Some(error),
+        Err(error @ CommandError::Client(ClientError::Denied { .. })) => error,
         Err(error @ CommandError::Client(_)) => return Err(error),
         // No owner has such a group; the kernel may have such a cgroup.
-        Err(_) => None,
+        Err(error) => error,
     };
     let folder = match target.parse::<i32>() {
         Ok(pid) => hierarchy.cpu_folder(&hierarchy.cgroup_of(pid)?),
@@ -122,8 +122,7 @@ fn show_target(target: &str, as_json: bool) -> Result<()> {
         let target = target.to_owned();
         return Err(CommandError::RootCgroup { target });
     }
-    let no_target = |_| denied.unwrap_or_else(|| no_target(target).into());
-    let path = hierarchy.resolve(&text_of(folder)).map_err(no_target)?;
+    let path = hierarchy.resolve(&text_of(folder)).map_err(|_| refused)?;
     print_cgroup(&CpuGroup::at(&hierarchy, path), as_json)
 }
 
