@@ -195,6 +195,13 @@ fn print_all(all: &[Shown], daemon: Option<&DaemonState>, as_json: bool) -> Resu
     for group in daemon.iter().flat_map(|daemon| &daemon.unmatched) {
         output::print_line(&format!("{group}: no cgroup matches it now"))?;
     }
+    for shown in all {
+        if let Shown::Served { group, .. } = shown
+            && let Some(note) = &group.note
+        {
+            output::print_line(&format!("{}: {note}", output::one_line(&group.name)))?;
+        }
+    }
     for problem in daemon.iter().flat_map(|daemon| &daemon.problems) {
         output::print_line(&format!("PROBLEM: {}", output::one_line(problem)))?;
     }

@@ -23,6 +23,8 @@ fn overlap_of_two_groups_is_logged_once_and_shown() {
     let told = "group `all` of the file matches it, too; `exact` applies, which comes first";
     assert_eq!(note(&exact).as_deref(), Some(told));
     assert_eq!(note(&rest), None);
+    let table = host.run(["show"]).good().stdout;
+    assert!(table.contains(told), "{table}");
     // The overlap is intended by the file, so no problem is reported.
     assert_eq!(daemon.group(&shown(&exact)).unwrap().problem, None);
     // A repeatedly recreated cgroup is not logged again.
