@@ -309,8 +309,7 @@ fn is_kept(path: &Path) -> Result<bool> {
 }
 
 /// Lists the changes that ended owners have left, each by a name and its purpose: groups of our own,
-/// settings of the machine, and, one for each journal, all foreign groups. `Err`: the journal cannot
-/// be read.
+/// foreign cgroups and settings of the machine. `Err`: the journal cannot be read.
 ///
 /// # Errors
 /// When the folder exists but cannot be read.
@@ -324,10 +323,9 @@ pub fn left_behind(folder: &Path) -> Result<Vec<Result<(String, String)>>> {
             Ok((header, entries)) => {
                 let restores = Restores::of(entries);
                 let subject = header.as_ref().map_or("", |header| &header.subject);
-                let settings = restores.settings.iter();
-                left.extend(settings.map(|it| Ok((text_of(&it.path), subject.to_owned()))));
-                let other = header.filter(|_| !restores.held.is_empty());
-                left.extend(other.map(|header| Ok((header.name, header.subject))));
+                let settings = restores.settings.iter().map(|it| &it.path);
+                let paths = settings.chain(restores.held.keys());
+                left.extend(paths.map(|path| Ok((text_of(path), subject.to_owned()))));
                 let own = restores.own.into_iter();
                 left.extend(own.map(|(name, own)| Ok((name, own.subject))));
             }

@@ -77,6 +77,8 @@ fn odd_cgroup_is_set_by_its_bytes_through_a_link_and_by_the_name_in_json() {
     // A killed owner leaves what leads back to it.
     run("set", path.as_os_str(), quota);
     host.kill_owner();
+    let left = host.run(["show", "--json"]).good().json();
+    assert_eq!(left["groups"][0]["name"], name.as_str(), "{left}");
     host.run(["restore"]).good();
     wait_until("it is undone", || bandwidth_us(&group).0 == -1);
     let missing = host.run(["show", "/nowhere\x1b[31m"]);

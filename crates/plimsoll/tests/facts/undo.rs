@@ -88,8 +88,10 @@ fn restore_without_an_owner_moves_running_processes_out_of_their_groups() {
     // It is still limited, and reported.
     assert!(has_processes(&group));
     assert_eq!(bandwidth_us(&group), (2_000, 100_000, 0));
-    let all = host.run(["show"]).good().stdout;
-    assert!(all.contains("LEFT BEHIND"), "{all}");
+    for words in [&["show"][..], &["show", "orphans"]] {
+        let left = host.run(words).good().stdout;
+        assert!(left.contains("LEFT BEHIND"), "{left}");
+    }
     let restored = host.run(["restore"]).good().stdout;
     assert!(restored.contains("undone: orphans"), "{restored}");
     assert!(is_alive(orphan));

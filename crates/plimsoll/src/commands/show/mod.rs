@@ -122,7 +122,14 @@ fn show_target(target: &str, as_json: bool) -> Result<()> {
         let target = target.to_owned();
         return Err(CommandError::RootCgroup { target });
     }
-    let path = hierarchy.resolve(&text_of(folder)).map_err(|_| refused)?;
+    let Ok(path) = hierarchy.resolve(&text_of(folder)) else {
+        let mut left = left_behind(&RuntimeFolder::of_this_user())?;
+        left.retain(|shown| shown.row()[0] == target);
+        return match left.is_empty() {
+            true => Err(refused),
+            false => print_all(&left, None, as_json),
+        };
+    };
     print_cgroup(&CpuGroup::at(&hierarchy, path), as_json)
 }
 
@@ -158,9 +165,15 @@ fn show_all(as_json: bool) -> Result<()> {
 
 fn left_behind(runtime: &RuntimeFolder) -> Result<Vec<Shown>> {
     let mut all = Vec::new();
+    let hierarchy = Hierarchy::find().ok();
     for left in journal::left_behind(runtime.path())? {
         match left {
-            Ok((name, subject)) => all.push(Shown::LeftBehind { name, subject }),
+            Ok((name, subject)) => {
+                let cgroup = hierarchy.as_ref().filter(|_| name.starts_with('/'));
+                let cgroup = cgroup.and_then(|hierarchy| hierarchy.resolve(&name).ok());
+                let name = cgroup.map_or(name, |path| shown(&path));
+                all.push(Shown::LeftBehind { name, subject });
+            }
             Err(error) => output::tell(&error.to_string()),
         }
     }
