@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 use plimsoll_cgroupfs::name;
-use plimsoll_engine::knobs::{Class, Knobs};
-use plimsoll_engine::plan::PlanItem;
+use plimsoll_engine::knobs::{Class, Knob, Knobs};
+use plimsoll_engine::plan::{Fidelity, PlanItem};
 use plimsoll_engine::sample::{MachineSample, Sample};
 use plimsoll_engine::tasks;
 
@@ -198,7 +198,19 @@ impl Service {
             .planner
             .plan(&desired, self.table.demand())
             .ok()?;
-        Some(planned.plan.items)
+        Some(self.shown_items(planned.plan.items))
+    }
+
+    /// A plan, with no burst in force while bursts are off for all groups.
+    pub(super) fn shown_items(&self, mut items: Vec<PlanItem>) -> Vec<PlanItem> {
+        if !self.burst_enabled() {
+            let bursts = items.iter_mut().filter(|item| item.knob == Knob::Burst);
+            bursts.for_each(|item| {
+                let reason = "bursts of all groups are off".into();
+                item.fidelity = Fidelity::Impossible { reason };
+            });
+        }
+        items
     }
 
     fn daemon(&self) -> Daemon {

@@ -318,6 +318,9 @@ fn bursts_that_are_switched_off_are_in_no_file_until_they_are_on_again() {
     for (enabled, usec) in [(false, "0"), (true, "10000")] {
         rig.ask(Request::Burst { enabled }, None);
         assert_eq!(burst().as_deref(), Some(usec));
+        let plan = rig.ask(set("/d", r#"{"burst": "10ms"}"#), None);
+        let plan = serde_json::to_string(&plan).unwrap();
+        assert_eq!(plan.contains("bursts of all groups are off"), !enabled);
     }
 }
 

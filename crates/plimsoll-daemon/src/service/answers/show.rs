@@ -114,7 +114,7 @@ impl Service {
             subject: desired.policy.subject.clone(),
             knobs: in_force,
             enforcer: desired.enforcer(),
-            plan: Some(planned.plan.items),
+            plan: Some(self.shown_items(planned.plan.items)),
             problem: planned.loss.clone(),
             ..GroupState::default()
         };
