@@ -369,6 +369,10 @@ fn restore_leaves_a_command_that_has_the_name_of_a_group_that_was_set() {
         "version = 1\n[[group]]\nname = \"web\"\nmatch = { cgroup = \"/d\" }\nweight = 50\n",
     ));
     rig.ask(set("web", r#"{"weight": "60"}"#), None);
+    let Answer::Restored(report) = rig.ask(Request::Restore, None) else {
+        panic!("not restored")
+    };
+    assert!(report.undone.is_empty() && report.notes[0].contains(CONFIG));
     rig.stop();
     // Without a file the name is free.
     rig.start(None);

@@ -79,7 +79,7 @@ pub fn run(args: OutputArgs) -> Result<ExitCode> {
     if args.json {
         output::print_json("plimsoll.restore/1", &report)?;
     } else {
-        if report.undone.is_empty() {
+        if report.undone.is_empty() && report.notes.is_empty() {
             output::print_line("nothing was left behind")?;
         }
         for name in &report.undone {

@@ -15,7 +15,13 @@ impl Service {
     /// a configuration file keeps them.
     pub(super) fn forget_sets(&mut self) -> Answer {
         let mut report = UndoReport::default();
-        if !self.file.is_present() || self.lifetime.is_on_demand() {
+        if self.file.is_present() && !self.lifetime.is_on_demand() {
+            let file = self.file.path().display();
+            report.notes.push(format!(
+                "each `set` stays, because the daemon has a file ({file}); \
+                 `plimsoll set TARGET --reset` undoes one"
+            ));
+        } else {
             let names = self.requests.commands().map(|(name, _)| name);
             let of_processes = names.filter(|name| name.starts_with(PROCESS_GROUP));
             let of_processes: Vec<String> = of_processes.cloned().collect();
