@@ -41,8 +41,12 @@ impl Planner {
         }
     }
 
+    /// Enforcer of groups whose client has no choice.
     pub fn kind(&self) -> EnforcerKind {
-        self.kind
+        match self.is_scheduled {
+            true => EnforcerKind::SchedExt,
+            false => EnforcerKind::Cgroup,
+        }
     }
 
     pub fn nr_cpus(&self) -> u32 {
