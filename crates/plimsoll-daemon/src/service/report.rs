@@ -67,7 +67,7 @@ impl Service {
 
     /// The service's own state, for people who debug it.
     pub(super) fn debug_text(&mut self) -> String {
-        let state = self.state(Some(&[]), Detail::Full);
+        let state = self.state(None, Detail::Full);
         let mut text = format!(
             "groups {}, cgroups {}, demanded headroom {}\n",
             self.table.len(),
