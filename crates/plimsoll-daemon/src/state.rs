@@ -153,7 +153,7 @@ pub struct GroupState {
     /// Path below the mount point, with a `/` in front.
     pub cgroup: String,
     /// The command, for people; empty for a foreign cgroup.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(default)]
     pub subject: String,
     /// Desired knobs, without those that this host cannot enforce.
     pub knobs: Knobs,

@@ -71,6 +71,7 @@ fn odd_cgroup_is_set_by_its_bytes_through_a_link_and_by_the_name_in_json() {
         assert_eq!(bandwidth_us(&group).0, 40_000);
         let shown = run("show", target, &["--json"]);
         assert_eq!(shown.json()["group"]["name"], name.as_str());
+        assert_eq!(shown.json()["group"]["subject"], "");
         run("set", target, &["--reset"]);
         assert_eq!(bandwidth_us(&group).0, -1);
     }
