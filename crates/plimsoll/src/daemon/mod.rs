@@ -85,15 +85,13 @@ pub fn run(args: &DaemonArgs) -> Result<ExitCode> {
 /// Checks a file, and whether this host can enforce it.
 fn check(file: &Path) -> Result<ExitCode> {
     let config = Config::read(file)?;
-    // The file may be for another host than one without cgroups.
-    if let Ok(hierarchy) = Hierarchy::find().map(Arc::new) {
-        let starter = HostStarter::new(&hierarchy, &RuntimeFolder::of_this_host());
-        let checked = service::check(&config, &hierarchy, &starter);
-        checked.map_err(|source| CommandError::NotEnforceable {
-            file: file.to_owned(),
-            source: source.into(),
-        })?;
-    }
+    let hierarchy = Arc::new(Hierarchy::find()?);
+    let starter = HostStarter::new(&hierarchy, &RuntimeFolder::of_this_host());
+    let checked = service::check(&config, &hierarchy, &starter);
+    checked.map_err(|source| CommandError::NotEnforceable {
+        file: file.to_owned(),
+        source: source.into(),
+    })?;
     if let Some(warning) = config.metrics.and_then(metrics::warning_of) {
         output::tell(&warning);
     }
