@@ -27,6 +27,7 @@ impl Ownership {
     /// # Errors
     /// When the tree is not writable.
     pub fn take(hierarchy: &Hierarchy) -> Result<Option<Self>> {
+        hierarchy.check_writable(hierarchy.base())?;
         let file = Self::open(hierarchy)?;
         let whole = libc::flock {
             // The constant is one of 0, 1 and 2.

@@ -21,6 +21,7 @@ fn missing_permission_is_reported_in_one_line_with_a_remedy() {
         &["run", "--cap", "20%", "--", "true"][..],
         &["run", "--", "true"],
         &["set", &target, "--cap", "20%"],
+        &["restore"],
     ] {
         let mut command = nobody.plimsoll(words);
         command.env("PLIMSOLL_CGROUP_BASE", host.base_path());
