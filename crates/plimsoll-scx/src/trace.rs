@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
@@ -148,8 +149,13 @@ struct Recorder {
 
 impl Recorder {
     fn start(cgroup: &Path) -> Result<Self, SchedExtError> {
-        let failed = |source| SchedExtError::change("trace", source);
-        let lock = File::open(PIN_FOLDER).map_err(failed)?;
+        let lock = File::open(PIN_FOLDER).map_err(|source| match source.kind() {
+            ErrorKind::NotFound => {
+                let problem = "the scheduler is not loaded; --enforcer sched-ext loads it";
+                SchedExtError::NotReady(problem.into())
+            }
+            _ => SchedExtError::change("trace", source),
+        })?;
         if lock.try_lock().is_err() {
             let problem = "another `plimsoll debug --trace` runs; there can be one at a time";
             return Err(SchedExtError::NotReady(problem.into()));

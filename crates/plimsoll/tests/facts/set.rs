@@ -46,6 +46,8 @@ fn a_dry_run_of_set_and_a_refused_one_change_nothing() {
     assert_eq!(host.run(words).code(), 125);
     host.assert_as(&before);
     assert_eq!(host.show("g")["knobs"]["cap"], "50%");
+    let traced = host.run(["debug", "--trace", "g"]);
+    assert!(traced.refusal().contains("is not loaded"), "{traced:?}");
     let state = host.run(["debug"]).good().stdout;
     let tells = |part: &str| state.contains(part);
     assert!(tells("\"name\": \"g\"") && !tells("sched-ext"), "{state}");
