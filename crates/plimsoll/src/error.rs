@@ -1,5 +1,6 @@
 //! Errors of commands, with their exit codes.
 
+use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -61,6 +62,11 @@ pub enum CommandError {
     NoTaskRates { target: String },
     #[error("top needs a terminal as standard input and output; `top --once` does not")]
     NoTerminal,
+    #[error(
+        "top needs a terminal with cursor control, and TERM is `{}`; `top --once` does not",
+        .term.display()
+    )]
+    DumbTerminal { term: OsString },
     #[error(
         "samples: a file and the distribution `empirical` need each other; \
          allowed: --samples FILE alone"

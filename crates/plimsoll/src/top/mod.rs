@@ -33,9 +33,12 @@ pub fn run(args: &TopArgs) -> Result<ExitCode> {
     if args.once {
         return once(model, args.json);
     }
-    let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
-    if is_dumb || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+    if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Err(CommandError::NoTerminal);
+    }
+    let term = std::env::var_os("TERM").unwrap_or_default();
+    if term == "dumb" || term.is_empty() {
+        return Err(CommandError::DumbTerminal { term });
     }
     let ended_by = live(model)?;
     if let Some(signal) = ended_by {
