@@ -24,8 +24,8 @@ use std::str::FromStr;
 
 use plimsoll_engine::knobs::{BandwidthSlice, from_word};
 use plimsoll_engine::text_file::{FileError, Source};
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeOwned, IntoDeserializer as _};
+use serde::{Deserialize, Deserializer, Serialize};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -149,7 +149,7 @@ impl Config {
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct File {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "enforcer")]
     enforcer: EnforcerWanted,
     #[serde(default)]
     enforce: bool,
@@ -158,6 +158,12 @@ struct File {
     bandwidth_slice: Option<BandwidthSlice>,
     #[serde(default)]
     metrics: Metrics,
+}
+
+/// Reads a value of any type as a text, so that an error names the value and those that are allowed.
+fn enforcer<'de, D: Deserializer<'de>>(deserializer: D) -> Result<EnforcerWanted, D::Error> {
+    let word: String = from_word(deserializer)?;
+    EnforcerWanted::deserialize(word.into_deserializer())
 }
 
 fn enabled() -> bool {

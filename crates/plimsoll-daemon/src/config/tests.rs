@@ -74,6 +74,9 @@ version = 1
 enforcer = "some"
 => p.toml:2:12: enforcer: unknown variant `some`, expected one of `auto`, `sched-ext`, `cgroup`
 version = 1
+enforcer = 1
+=> p.toml:2:12: enforcer: unknown variant `1`, expected one of `auto`, `sched-ext`, `cgroup`
+version = 1
 mode = "all"
 => p.toml:2:1: mode: the scheduler takes all ordinary tasks; there is no mode
 version = 1
@@ -122,7 +125,10 @@ match = { unit = [5] }
 => p.toml:4:19: unit: integer `5` is no pattern; allowed: a pattern
 match = { cgroup = "/a" }
 nice = true
-=> p.toml:5:8: nice: invalid type: boolean `true`, expected a text
+=> p.toml:5:8: nice: `true` is not a whole number
+match = { cgroup = "/a" }
+class = true
+=> p.toml:5:9: class: `true` is not a class; allowed: normal or batch
 match = { cgroup = "/a" }
 nice = 5.0
 => p.toml:5:8: nice: `5.0`

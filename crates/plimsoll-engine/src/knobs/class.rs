@@ -4,15 +4,13 @@ use std::fmt;
 use std::str::FromStr;
 
 use plimsoll_policy::order as core;
-use serde::{Deserialize, Serialize};
 
 use super::error::KnobError;
 use super::units::{self, PPM};
 use super::word::serde_as_text;
 
 /// Rank of a group among all work of the machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     /// Rank of all other work.
     Normal,
@@ -137,7 +135,7 @@ impl fmt::Display for CpuLimit {
     }
 }
 
-serde_as_text!(Weight, CpuLimit, Nice);
+serde_as_text!(Class, Weight, CpuLimit, Nice);
 
 #[cfg(test)]
 mod tests {

@@ -29,6 +29,10 @@ where
             text.parse().map_err(E::custom)
         }
 
+        fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<T, E> {
+            self.visit_str(&value.to_string())
+        }
+
         fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<T, E> {
             self.visit_str(&number.to_string())
         }
