@@ -4,7 +4,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{OsStringValueParser, TypedValueParser as _};
+use clap::builder::{
+    OsStringValueParser, PossibleValue, PossibleValuesParser, TypedValueParser as _,
+};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use plimsoll_cgroupfs::name::text_of;
 use plimsoll_engine::knobs::Bandwidth;
@@ -160,6 +162,8 @@ pub struct DaemonArgs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum EnforcerChoice {
     /// The stock kernel's control groups, or the scheduler while it is loaded
+    // A variable that is empty is commonly one that is not set.
+    #[value(alias = "")]
     Auto,
     /// A BPF scheduler in the kernel, for all ordinary tasks of the machine
     SchedExt,
@@ -319,7 +323,11 @@ pub struct SetArgs {
         requires = "all",
         conflicts_with_all = ["target", "reset", "dry_run"],
         value_name = "yes|no",
-        value_parser = clap::builder::BoolishValueParser::new()
+        value_parser = PossibleValuesParser::new([
+            PossibleValue::new("yes").alias("true"),
+            PossibleValue::new("no").alias("false"),
+        ])
+        .map(|value| value == "yes" || value == "true")
     )]
     pub burst_enabled: Option<bool>,
     #[command(flatten)]
@@ -410,10 +418,12 @@ mod tests {
 
     #[test]
     fn arguments_after_the_command_belong_to_it() {
-        let cli = Cli::try_parse_from(["plimsoll", "run", "--cap", "5%", "ls", "--cap", "9%"]);
+        let words = "plimsoll run --enforcer= --cap 5% ls --cap 9%";
+        let cli = Cli::try_parse_from(words.split(' '));
         let Command::Run(run) = cli.unwrap().command else {
             panic!("not run")
         };
+        assert_eq!(run.plan.enforcer, EnforcerChoice::Auto);
         assert_eq!(run.command, ["ls", "--cap", "9%"]);
     }
 }

@@ -191,6 +191,10 @@ fn one_line(text: &str) -> String {
         ": invalid digit found in string",
         ": it is no whole number; allowed: digits alone, such as 10",
     )
+    .replace(
+        ": number too large to fit in target type",
+        ": it is too large; allowed: a smaller number",
+    )
 }
 
 #[cfg(test)]
@@ -219,7 +223,16 @@ mod tests {
             ("retsore", ["retsore", "'restore'"]),
             ("run", ["required", "not provided: <CMD>"]),
             ("top --json", ["required", "provided: --once"]),
-            ("sim interference --groups -1", NO_NUMBER),
+            ("sim interference --groups 1001", ["`1001`", "1 to 1000"]),
+            ("sim interference --seed -1", NO_NUMBER),
+            (
+                "sim interference --seed 18446744073709551616",
+                ["it is too large", "allowed: a smaller"],
+            ),
+            (
+                "set --all --burst-enabled maybe",
+                ["'maybe'", "possible values: yes, no"],
+            ),
             ("sim interference --periods 1e6", NO_NUMBER),
         ] {
             let message = message(line);

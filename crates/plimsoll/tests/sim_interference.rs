@@ -151,8 +151,6 @@ fn bad_input_is_refused_in_one_line_with_the_allowed_values() {
         ("--distribution empirical", "samples: "),
         ("--mean 0%", "mean: `0%`"),
         ("--mean 100%", "mean: `100%`"),
-        ("--groups 0", "groups: `0`"),
-        ("--groups 1001", "groups: `1001`"),
         ("--burst 100001%", "burst: `100001%`"),
         ("--correlation 1.5", "correlation: `1.5`"),
         ("--correlation -0.1", "correlation: `-0.1`"),
@@ -176,6 +174,8 @@ fn bad_input_is_refused_in_one_line_with_the_allowed_values() {
     for (words, part) in [
         ("--mean 70", "mean: `70` has no unit"),
         ("--mean -5%", "mean: `-5%` is negative"),
+        ("--groups 0", "groups: `0` is out of range; allowed: 1 to"),
+        ("--groups 1001", "groups: `1001` is out of range; allowed: 1 to"),
         ("--group quota=10% --mean 30%", "--mean"),
         ("--published --mean 30%", "--mean"),
     ] {

@@ -36,6 +36,14 @@ fn share(knob: &'static str, text: &str, allowed: &str) -> Parsed<f64> {
     Ok(ppm as f64 / 1e6)
 }
 
+/// Parses a number of groups.
+fn count(text: &str) -> Parsed<usize> {
+    let number = text.parse().ok();
+    let number = number.filter(|count| (1..=COUNT_MAX).contains(count));
+    let allowed = format!("1 to {COUNT_MAX}");
+    number.ok_or_else(|| KnobError::new("groups", text, "is out of range", allowed))
+}
+
 fn mean(text: &str) -> Parsed<f64> {
     share("mean", text, SHARE)
 }
@@ -100,7 +108,7 @@ impl FromStr for GroupArg {
 
     fn from_str(text: &str) -> Parsed<Self> {
         let refused = |problem: String| KnobError::new("group", text, problem, GROUP);
-        let (mut quota, mut mean_share, mut burst_share, mut count) = (None, None, None, None);
+        let (mut quota, mut mean_share, mut burst_share, mut number_of) = (None, None, None, None);
         for part in text.split(',') {
             let Some((key, value)) = part.split_once('=') else {
                 return Err(refused(format!("has `{part}`, which is not KEY=VALUE")));
@@ -110,14 +118,9 @@ impl FromStr for GroupArg {
                 "mean" | "u" => mean_share.replace(mean(value)?).is_none(),
                 "burst" => burst_share.replace(burst(value)?).is_none(),
                 "count" => {
-                    let number = value
-                        .parse()
-                        .ok()
-                        .filter(|count| (1..=COUNT_MAX).contains(count));
-                    let number: usize = number.ok_or_else(|| {
-                        refused(format!("has the count `{value}`, not 1 to {COUNT_MAX}"))
-                    })?;
-                    count.replace(number).is_none()
+                    let problem = format!("has the count `{value}`, not 1 to {COUNT_MAX}");
+                    let number = count(value).map_err(|_| refused(problem))?;
+                    number_of.replace(number).is_none()
                 }
                 _ => return Err(refused(format!("has the unknown key `{key}`"))),
             };
@@ -132,7 +135,7 @@ impl FromStr for GroupArg {
                 mean: mean_share,
             },
             burst: burst_share.unwrap_or(BurstBound::Quotas(0.0)),
-            count: count.unwrap_or(1),
+            count: number_of.unwrap_or(1),
         })
     }
 }
@@ -156,6 +159,7 @@ pub struct RowArgs {
         long,
         value_name = "M,…",
         value_delimiter = ',',
+        value_parser = count,
         allow_hyphen_values = true
     )]
     groups: Vec<usize>,
@@ -220,15 +224,13 @@ impl RowArgs {
             quota: 1.0 / groups as f64,
             mean,
         };
-        // Bounded here; a number out of range is refused later, before the run.
-        let count = groups.min(COUNT_MAX + 1);
         let default = plimsoll_sim::interference::published::BURSTS;
         let bursts = or_default(&self.burst, &default).iter();
         Row {
             distribution: distribution.clone(),
-            groups: vec![group; count],
+            groups: vec![group; groups],
             correlation: self.correlation,
-            columns: bursts.map(|burst| vec![*burst; count]).collect(),
+            columns: bursts.map(|burst| vec![*burst; groups]).collect(),
         }
     }
 
