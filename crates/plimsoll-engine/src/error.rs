@@ -65,10 +65,7 @@ pub enum EngineError {
     #[error("sched_ext: {problem}")]
     SchedExt { problem: String },
     #[error("{path}: cannot be the runtime folder: {problem}; allowed: a folder of this user that no other user may write to", path = path.display())]
-    RuntimeFolder {
-        path: PathBuf,
-        problem: &'static str,
-    },
+    RuntimeFolder { path: PathBuf, problem: String },
     /// Journal that could not be kept, so that nothing was changed.
     #[error("{path}: cannot use the journal: {source}", path = path.display())]
     Journal { path: PathBuf, source: io::Error },

@@ -19,6 +19,7 @@ use super::handles;
 use super::protocol::{Answer, Envelope, OPERATORS, REQUEST_BYTES_MAX, Request, VERSION};
 
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+const TOO_LONG: &str = "cannot connect (allowed: a path of at most 107 bytes)";
 /// Interval of checks of the daemon's process, while an answer is awaited.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Number of checks in a row that find the daemon stopped, after which the client gives up. One
@@ -77,7 +78,10 @@ impl Client {
             },
             _ => ClientError::Failed {
                 path: path.into(),
-                failure: "cannot connect",
+                failure: match source.kind() {
+                    io::ErrorKind::InvalidFilename => TOO_LONG,
+                    _ => "cannot connect",
+                },
                 source,
             },
         };

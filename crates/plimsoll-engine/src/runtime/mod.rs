@@ -56,9 +56,13 @@ impl RuntimeFolder {
     }
 
     fn failed(&self, source: io::Error) -> EngineError {
-        EngineError::Journal {
+        self.unusable(source.to_string())
+    }
+
+    fn unusable(&self, problem: String) -> EngineError {
+        EngineError::RuntimeFolder {
             path: self.path.clone(),
-            source,
+            problem,
         }
     }
 
@@ -77,10 +81,7 @@ impl RuntimeFolder {
         } else {
             return Ok(());
         };
-        Err(EngineError::RuntimeFolder {
-            path: self.path.clone(),
-            problem,
-        })
+        Err(self.unusable(problem.into()))
     }
 
     /// Allows all users to open files in a private folder by name, as clients of a daemon's socket
@@ -242,7 +243,8 @@ mod tests {
         fs::write(&file, "").unwrap();
         for path in [&file, &file.join("run"), Path::new("/proc/plimsoll")] {
             let refusal = RuntimeFolder::at(path).try_out().unwrap_err().to_string();
-            assert!(refusal.starts_with(path.to_str().unwrap()), "{refusal}");
+            let told = format!("{}: cannot be the runtime folder: ", path.display());
+            assert!(refusal.starts_with(&told), "{refusal}");
         }
         set_mode(folder.path(), 0o777);
         assert!(RuntimeFolder::at(folder.path()).try_out().is_err());
