@@ -210,6 +210,9 @@ fn a_process_in_a_group_of_another_name_is_refused_and_keeps_its_limit() {
             assert_eq!(answer, Answer::Refused(expected));
             assert_eq!((rate_ppm(*pid), &*place(*pid)), (PPM, group));
         }
+        let parent = rig.ask(set("/plimsoll", QUOTA), None);
+        let expected = "/plimsoll: is Plimsoll's own; allowed: a group in it";
+        assert_eq!(parent, Answer::Refused(expected.into()));
         rig.ask(set(name, r#"{"quota": "10ms/100ms"}"#), None);
         assert_eq!([rate_ppm(5), rate_ppm(6)], [Some(100_000); 2]);
         if !is_run {

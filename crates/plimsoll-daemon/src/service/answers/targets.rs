@@ -63,8 +63,9 @@ impl Service {
         }
         let path = self.path_of(name, handle).ok_or_else(no_such)?;
         if own_groups::is_own(&self.hierarchy, &path) {
-            let name = self.group_at(&path);
-            return name.map(FoundTarget::Command).ok_or_else(no_such);
+            let group = self.group_at(&path).map(FoundTarget::Command);
+            return group
+                .ok_or_else(|| format!("{name}: is Plimsoll's own; allowed: a group in it"));
         }
         let path = name::text_of(path);
         if path == "/" {
