@@ -163,11 +163,17 @@ fn own(
 /// # Errors
 /// When the owner is another daemon, does not answer, or does not end.
 fn succeed(runtime: &RuntimeFolder, hierarchy: &Hierarchy) -> Result<Ownership> {
-    let Some(mut owner) = Owner::at(runtime)? else {
-        return wait_for_ownership(hierarchy, || OwnerError::OtherRuntime {
-            cgroups: hierarchy.cpu_folder(hierarchy.base()),
-            runtime: runtime.path().to_owned(),
-        });
+    let other = || OwnerError::OtherRuntime {
+        cgroups: hierarchy.cpu_folder(hierarchy.base()),
+        runtime: runtime.path().to_owned(),
+    };
+    let mut owner = match Owner::at(runtime)? {
+        Some(owner) => owner,
+        // It may be starting.
+        None => match (wait_for_ownership(hierarchy, other), Owner::at(runtime)?) {
+            (Err(_), Some(owner)) => owner,
+            (waited, _) => return waited,
+        },
     };
     let daemon = owner.show(None)?.daemon;
     if !daemon.is_on_demand {
