@@ -4,10 +4,7 @@ use std::path::Path;
 
 use plimsoll_engine::own_groups;
 
-use crate::config::{Config, Rule};
-
-/// Endings of the names of systemd units that have a cgroup.
-const UNIT_ENDS: [&str; 3] = [".service", ".scope", ".slice"];
+use crate::config::{Config, Rule, is_unit};
 
 /// The rules that match a cgroup.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -36,12 +33,6 @@ impl Config {
         let rules = self.rules.matching(path, unit_at(path));
         first(rules.filter(|rule| !is_left || rule.matches.names(path)))
     }
-}
-
-fn is_unit(name: &str) -> bool {
-    UNIT_ENDS
-        .iter()
-        .any(|end| name.len() > end.len() && name.ends_with(end))
 }
 
 /// The systemd unit that a cgroup is.

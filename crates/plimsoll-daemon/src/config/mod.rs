@@ -29,6 +29,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+pub(crate) use patterns::is_unit;
 pub(crate) use rule::PROCESS_GROUP;
 pub use rule::{Match, Rule};
 pub use rules::Rules;

@@ -3,6 +3,9 @@
 use globset::{Glob, GlobBuilder};
 use thiserror::Error;
 
+/// Endings of the names of systemd units that have a cgroup.
+const UNIT_ENDS: [&str; 3] = [".service", ".scope", ".slice"];
+
 /// Reason why a text is no pattern. Messages print it behind the text.
 #[derive(Debug, Error)]
 pub enum PatternError {
@@ -18,6 +21,10 @@ pub enum PatternError {
     NoPart,
     #[error("has a `/`, which no unit's name has; `cgroup` has patterns of paths")]
     PathOfUnit,
+    #[error("ends in none of .service, .scope and .slice")]
+    NoUnit,
+    #[error("begins with the mount point, and not below it")]
+    MountPoint,
     #[error("is no pattern ({})", .0.kind())]
     Syntax(#[source] globset::Error),
 }
@@ -50,6 +57,7 @@ pub(super) fn parse_cgroup(text: &str) -> Result<Glob, PatternError> {
         Some("") => Err(PatternError::Root),
         Some(path) if path.ends_with('/') => Err(PatternError::TrailingSlash),
         Some(path) if path.split('/').any(is_no_part) => Err(PatternError::NoPart),
+        Some(path) if path.starts_with("sys/fs/cgroup/") => Err(PatternError::MountPoint),
         _ => parse(text),
     }
 }
@@ -58,7 +66,16 @@ pub(super) fn parse_unit(text: &str) -> Result<Glob, PatternError> {
     if text.contains('/') {
         return Err(PatternError::PathOfUnit);
     }
+    if !text.is_empty() && !text.contains(['*', '?', '[', '{']) && !is_unit(text) {
+        return Err(PatternError::NoUnit);
+    }
     parse(text)
+}
+
+pub(crate) fn is_unit(name: &str) -> bool {
+    UNIT_ENDS
+        .iter()
+        .any(|end| name.len() > end.len() && name.ends_with(end))
 }
 
 fn is_no_part(part: &str) -> bool {
@@ -107,6 +124,7 @@ mod tests {
             ("/a/", "ends in a `/`"),
             ("/a//b", "has an empty part"),
             ("/../a", "has an empty part, `.` or `..`"),
+            ("/sys/fs/cgroup/cpu/a", "begins with the mount point"),
             ("/[b", "is no pattern (unclosed character class"),
         ] {
             let error = parse_cgroup(text).unwrap_err().to_string();
@@ -119,6 +137,8 @@ mod tests {
         for (text, expected) in [
             ("", "is empty"),
             ("/system.slice/a.service", "has a `/`"),
+            ("nginx", "ends in none of .service"),
+            ("nginx.timer", "ends in none of .service"),
             ("[b", "is no pattern (unclosed character class"),
         ] {
             let error = parse_unit(text).unwrap_err().to_string();

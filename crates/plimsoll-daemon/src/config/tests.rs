@@ -104,7 +104,7 @@ group = [1, { name = "g", match = { cgroup = "/a" } }]
 version = 1
 [[group]]
 name = "pid-7"
-match = { unit = "x" }
+match = { unit = "x.service" }
 => p.toml:3:8: name: `pid-7` is not allowed
 "#;
 
@@ -171,7 +171,7 @@ name = "g"
 match = { cgroup = "/a" }
 [[group]]
 name = "g"
-match = { unit = "x" }
+match = { unit = "x.service" }
 => name: `g` is another group's too
 "#;
 
