@@ -2,11 +2,14 @@
 
 use std::fs;
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use plimsoll_cgroupfs::Hierarchy;
+use plimsoll_cgroupfs::name::shown;
+use plimsoll_cgroupfs::{CpuGroup, Hierarchy};
 use plimsoll_daemon::control::protocol::{Answer, Request, SOCKET};
 use plimsoll_daemon::service;
 use plimsoll_engine::journal::{self, wait_for_last_owner};
+use plimsoll_engine::own_groups;
 use plimsoll_engine::runtime::RuntimeFolder;
 use plimsoll_engine::undo::{self, UndoReport};
 
@@ -36,7 +39,7 @@ fn remove_socket_and_log(runtime: &RuntimeFolder) {
 fn recover_everything() -> Result<UndoReport> {
     let runtime = RuntimeFolder::of_this_user();
     runtime.create()?;
-    let hierarchy = Hierarchy::find()?;
+    let hierarchy = Arc::new(Hierarchy::find()?);
     // This owner has the files in this folder, whichever tree it owns.
     if let Some(owner) = Owner::at(&runtime)? {
         match ask_owner(owner) {
@@ -51,17 +54,39 @@ fn recover_everything() -> Result<UndoReport> {
     remove_socket_and_log(&runtime);
     let forgotten = service::forget(&runtime);
     let failed = CommandError::io("cannot forget what was set");
-    // A group that is left is among the problems.
+    // A group that is left is among the problems, and may be in a journal that cannot be read.
     let left = journal::left_behind(runtime.path())?;
+    let is_left = |name: &str| {
+        left.iter()
+            .any(|it| it.as_ref().map_or(true, |it| it.0 == name))
+    };
+    let mut lost = own_cgroups(&hierarchy);
+    lost.retain(|(name, _)| !is_left(name));
     for name in forgotten.map_err(failed)? {
-        // It may be in a journal that cannot be read.
-        let is_it = |(left, _): &(String, String)| *left == name;
-        let is_left = left.iter().any(|left| left.as_ref().map_or(true, is_it));
-        if !is_left && !report.undone.contains(&name) {
+        let is_lost = lost.iter().any(|(lost, _)| *lost == name);
+        if !is_lost && !is_left(&name) && !report.undone.contains(&name) {
             report.undone.push(name);
         }
     }
+    let problems = lost.into_iter().map(|(name, path)| {
+        format!("{name}: its journal is lost; end the processes in {path}, then remove that cgroup")
+    });
+    report.problems.extend(problems);
     Ok(report)
+}
+
+/// Lists the outermost cgroups of groups of our own, by group.
+fn own_cgroups(hierarchy: &Arc<Hierarchy>) -> Vec<(String, String)> {
+    let inside = |group: &CpuGroup| group.children().unwrap_or_default();
+    let group_of = |group: &CpuGroup| {
+        let name = own_groups::group_of(hierarchy, group.path())?;
+        Some((name.to_owned(), shown(group.path())))
+    };
+    let outer = inside(&CpuGroup::at(hierarchy, hierarchy.base()));
+    let is_parent =
+        |it: &&CpuGroup| own_groups::is_own(hierarchy, it.path()) && group_of(it).is_none();
+    let inner: Vec<CpuGroup> = outer.iter().filter(is_parent).flat_map(inside).collect();
+    outer.iter().chain(&inner).filter_map(group_of).collect()
 }
 
 /// Lets a running owner undo every `set`; it keeps its other groups.
@@ -79,7 +104,7 @@ pub fn run(args: OutputArgs) -> Result<ExitCode> {
     if args.json {
         output::print_json("plimsoll.restore/1", &report)?;
     } else {
-        if report.undone.is_empty() && report.notes.is_empty() {
+        if good && report.undone.is_empty() && report.notes.is_empty() {
             output::print_line("nothing was left behind")?;
         }
         for name in &report.undone {

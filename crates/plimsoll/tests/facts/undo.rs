@@ -1,5 +1,6 @@
 //! Undo: after any end of Plimsoll, nothing is left and all values are restored.
 
+use std::fs;
 use std::thread;
 
 use crate::common::{
@@ -92,6 +93,15 @@ fn restore_without_an_owner_moves_running_processes_out_of_their_groups() {
         let left = host.run(words).good().stdout;
         assert!(left.contains("LEFT BEHIND"), "{left}");
     }
+    // Without its journal it is no group that is undone.
+    let journal = host.runtime().join("groups.journal");
+    let aside = host.runtime().join("aside");
+    fs::rename(&journal, &aside).unwrap();
+    let lost = host.run(["restore"]);
+    let told = "orphans: its journal is lost";
+    assert!(lost.refusal().contains(told), "{lost:?}");
+    assert_eq!(lost.stdout, "");
+    fs::rename(&aside, &journal).unwrap();
     let restored = host.run(["restore"]).good().stdout;
     assert!(restored.contains("undone: orphans"), "{restored}");
     assert!(is_alive(orphan));
