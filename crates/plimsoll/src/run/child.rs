@@ -51,7 +51,7 @@ impl Child {
     /// real-time signal has killed. `None`: the child still runs, or a signal interrupted the wait.
     fn wait_with(&mut self, options: libc::c_int) -> io::Result<Option<ExitStatus>> {
         let mut status = 0;
-        if !self.has_ended(options)? {
+        if !self.has_changed(options | libc::WEXITED | libc::WNOWAIT)? {
             return Ok(None);
         }
         // Until it is waited for, the kernel tells how it was scheduled.
@@ -66,17 +66,21 @@ impl Child {
         }
     }
 
-    /// Returns whether the child has ended, and leaves it to be waited for.
-    fn has_ended(&self, options: libc::c_int) -> io::Result<bool> {
+    /// Returns whether a signal has stopped the child since the last call.
+    pub fn has_stopped(&self) -> io::Result<bool> {
+        self.has_changed(libc::WSTOPPED | libc::WNOHANG)
+    }
+
+    /// Returns whether the child has changed as the options of the system call say.
+    fn has_changed(&self, options: libc::c_int) -> io::Result<bool> {
         let id = self.pid.as_raw().cast_unsigned();
         // SAFETY: all zeros are a valid value of the structure.
         let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-        let options = options | libc::WEXITED | libc::WNOWAIT;
         // SAFETY: the kernel writes one structure, for which there is room.
         match unsafe { libc::waitid(libc::P_PID, id, &raw mut info, options) } {
             -1 if Errno::last() == Errno::EINTR => Ok(false),
             -1 => Err(io::Error::last_os_error()),
-            // SAFETY: the kernel has written the structure of a child's end, or left it as it was.
+            // SAFETY: the kernel has written the structure of a child's change, or left it as it was.
             _ => Ok(unsafe { info.si_pid() } != 0),
         }
     }

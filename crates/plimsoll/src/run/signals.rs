@@ -1,14 +1,15 @@
 //! Forwarding of signals to the command.
 
+use std::fs::File;
 use std::iter;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::SigSet;
-use nix::unistd::{getpid, getsid};
+use nix::sys::signal::{SigSet, Signal, raise};
+use nix::unistd::{getpgrp, getpid, getsid};
 use signal_hook::consts::{
     FORBIDDEN, SIGALRM, SIGBUS, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP,
     SIGTTIN, SIGTTOU, SIGURG, SIGWINCH,
@@ -76,6 +77,10 @@ impl Signals {
             if let Some(status) = child.try_wait().map_err(failed)? {
                 return Ok(status);
             }
+            // The shell, which waits for this process alone, takes its terminal back.
+            if child.has_stopped().map_err(failed)? && is_in_foreground() {
+                let _ = raise(Signal::SIGSTOP);
+            }
         }
     }
 
@@ -114,6 +119,14 @@ impl Signals {
         let _ = poll(&mut files, time);
         files[1..].iter().any(|process| process.any() == Some(true))
     }
+}
+
+/// Returns whether this process has its terminal.
+fn is_in_foreground() -> bool {
+    let terminal = File::open("/dev/tty");
+    // SAFETY: the file is open during the call.
+    let has_it = |it: File| unsafe { libc::tcgetpgrp(it.as_raw_fd()) } == getpgrp().as_raw();
+    terminal.is_ok_and(has_it)
 }
 
 /// Forwards a signal unless the command has got it already, or this process has caused it.

@@ -46,6 +46,18 @@ fn suspending_and_quitting_restore_the_screen_and_the_shell() {
 }
 
 #[test]
+fn a_command_that_stops_itself_gives_the_terminal_to_the_shell_until_it_goes_on() {
+    let scene = Scene::new();
+    let line = "plimsoll run -- sh -c 'kill -STOP $$; echo went'";
+    scene.terminal.type_line(line);
+    scene.terminal.until_shown("Stopped");
+    scene.terminal.type_line("fg");
+    scene
+        .terminal
+        .until("its end", |it| it.contains("\nwent\n"));
+}
+
+#[test]
 fn closed_terminal_ends_top_with_and_without_a_signal() {
     // In a session of its own, top gets no signal when the terminal is closed.
     // The next redraw, which would fail, is not due for a minute.
