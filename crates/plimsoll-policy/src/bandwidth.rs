@@ -15,14 +15,12 @@
 //! assert!(pool.charge(&mut cpu, 0, 0));
 //! assert!(!pool.charge(&mut cpu, 20 * ms, 20 * ms));
 //! assert_eq!(pool.refill(true, 100 * ms), 1);
-//! # Ok::<(), plimsoll_policy::bandwidth::BandwidthParamError>(())
+//! # Ok::<(), plimsoll_policy::OutOfRange>(())
 //! ```
 
 use std::ffi::c_int;
 
-use thiserror::Error;
-
-use crate::ffi;
+use crate::{OutOfRange, ffi};
 
 pub const PERIOD_MIN_NS: u64 = ffi::PLIM_PERIOD_MIN_NS;
 pub const PERIOD_MAX_NS: u64 = ffi::PLIM_PERIOD_MAX_NS;
@@ -31,34 +29,6 @@ pub const QUOTA_MIN_NS: u64 = ffi::PLIM_QUOTA_MIN_NS;
 pub const SLICE_MIN_NS: u64 = ffi::PLIM_SLICE_MIN_NS;
 pub const SLICE_MAX_NS: u64 = ffi::PLIM_SLICE_MAX_NS;
 pub const SLICE_DEFAULT_NS: u64 = ffi::PLIM_SLICE_DEFAULT_NS;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum BandwidthParamError {
-    #[error(
-        "period_ns is {value}, allowed are {min} to {max}",
-        min = PERIOD_MIN_NS,
-        max = PERIOD_MAX_NS
-    )]
-    Period { value: u64 },
-    #[error("quota_ns is {value}, allowed are {min} and more, or none", min = QUOTA_MIN_NS)]
-    Quota { value: u64 },
-    #[error(
-        "quota_ns is {quota} and burst_ns is {burst}, allowed is a sum of at most {max}",
-        max = crate::RUNTIME_MAX_NS
-    )]
-    Sum {
-        /// 0 if there is no quota.
-        quota: u64,
-        burst: u64,
-    },
-    #[error(
-        "slice_ns is {value}, allowed are {min} to {max}",
-        min = SLICE_MIN_NS,
-        max = SLICE_MAX_NS
-    )]
-    Slice { value: u64 },
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BandwidthParams {
@@ -91,26 +61,11 @@ impl BandwidthParams {
     ///
     /// # Errors
     ///
-    /// The first parameter that is out of range.
-    pub fn check(&self) -> Result<(), BandwidthParamError> {
-        let raw = self.to_raw();
+    /// If one is not.
+    pub fn check(&self) -> Result<(), OutOfRange> {
         // SAFETY: only reads the struct that is passed.
-        match unsafe { ffi::plim_bandwidth_check(&raw) } {
-            ffi::PLIM_BANDWIDTH_OK => Ok(()),
-            ffi::PLIM_BANDWIDTH_BAD_PERIOD => Err(BandwidthParamError::Period {
-                value: self.period_ns,
-            }),
-            ffi::PLIM_BANDWIDTH_BAD_SLICE => Err(BandwidthParamError::Slice {
-                value: self.slice_ns,
-            }),
-            ffi::PLIM_BANDWIDTH_BAD_QUOTA => Err(BandwidthParamError::Quota {
-                value: raw.quota_ns,
-            }),
-            _ => Err(BandwidthParamError::Sum {
-                quota: self.quota_ns.unwrap_or(0),
-                burst: self.burst_ns,
-            }),
-        }
+        let result = unsafe { ffi::plim_bandwidth_check(&self.to_raw()) };
+        OutOfRange::unless(result == ffi::PLIM_BANDWIDTH_OK)
     }
 
     fn to_raw(self) -> ffi::plim_bandwidth_params {
@@ -155,7 +110,7 @@ impl Pool {
     /// # Errors
     ///
     /// See [`BandwidthParams::check`].
-    pub fn new(params: BandwidthParams, now_ns: u64) -> Result<Self, BandwidthParamError> {
+    pub fn new(params: BandwidthParams, now_ns: u64) -> Result<Self, OutOfRange> {
         params.check()?;
         let mut raw = ffi::plim_bandwidth::default();
         // SAFETY: writes the pool and reads the parameters, which were checked.

@@ -6,9 +6,7 @@
 //! [`crate::sharing`] shares that grant among batch groups. A [`CoreDemand`] merges the
 //! headrooms and tolerances of several groups.
 
-use thiserror::Error;
-
-use crate::ffi;
+use crate::{OutOfRange, ffi};
 
 pub const WINDOW_MIN_NS: u64 = ffi::PLIM_HEADROOM_WINDOW_MIN_NS;
 /// Longer intervals between updates count as one of this length.
@@ -21,31 +19,6 @@ pub const TOLERANCE_RUNTIME_MAX_NS: u64 = ffi::PLIM_TOLERANCE_RUNTIME_MAX_NS;
 pub const TOLERANCE_PERIOD_DEFAULT_NS: u64 = ffi::PLIM_TOLERANCE_PERIOD_DEFAULT_NS;
 pub const TOLERANCE_PERIOD_MIN_NS: u64 = ffi::PLIM_TOLERANCE_PERIOD_MIN_NS;
 pub const TOLERANCE_PERIOD_MAX_NS: u64 = ffi::PLIM_TOLERANCE_PERIOD_MAX_NS;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum HeadroomParamError {
-    #[error("headroom_ppm is {value}, allowed are 0 to {max}", max = crate::PPM)]
-    Share { value: u32 },
-    #[error("nr_cpus is {value}, allowed are 1 to {max}", max = crate::CPUS_MAX)]
-    Cpus { value: u32 },
-    #[error(
-        "window_ns is {value}, allowed are {min} to {max}",
-        min = WINDOW_MIN_NS,
-        max = WINDOW_MAX_NS
-    )]
-    Window { value: u64 },
-    #[error("grain_ns is {value}, allowed are {min} to window_ns ({window})", min = GRAIN_MIN_NS)]
-    Grain { value: u64, window: u64 },
-    #[error(
-        "tolerance_runtime_ns is {runtime} and tolerance_period_ns is {period}, allowed are a \
-         runtime of at most the period and {runtime_max}, and a period of {min} to {max}",
-        runtime_max = TOLERANCE_RUNTIME_MAX_NS,
-        min = TOLERANCE_PERIOD_MIN_NS,
-        max = TOLERANCE_PERIOD_MAX_NS
-    )]
-    Tolerance { runtime: u64, period: u64 },
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadroomParams {
@@ -72,29 +45,11 @@ impl HeadroomParams {
     ///
     /// # Errors
     ///
-    /// The first parameter that is out of range.
-    pub fn check(&self) -> Result<(), HeadroomParamError> {
+    /// If one is not.
+    pub fn check(&self) -> Result<(), OutOfRange> {
         // SAFETY: only reads the struct that is passed.
-        match unsafe { ffi::plim_headroom_check(&self.to_raw()) } {
-            ffi::PLIM_HEADROOM_OK => Ok(()),
-            ffi::PLIM_HEADROOM_BAD_SHARE => Err(HeadroomParamError::Share {
-                value: self.headroom_ppm,
-            }),
-            ffi::PLIM_HEADROOM_BAD_CPUS => Err(HeadroomParamError::Cpus {
-                value: self.nr_cpus,
-            }),
-            ffi::PLIM_HEADROOM_BAD_WINDOW => Err(HeadroomParamError::Window {
-                value: self.window_ns,
-            }),
-            ffi::PLIM_HEADROOM_BAD_GRAIN => Err(HeadroomParamError::Grain {
-                value: self.grain_ns,
-                window: self.window_ns,
-            }),
-            _ => Err(HeadroomParamError::Tolerance {
-                runtime: self.tolerance_runtime_ns,
-                period: self.tolerance_period_ns,
-            }),
-        }
+        let result = unsafe { ffi::plim_headroom_check(&self.to_raw()) };
+        OutOfRange::unless(result == ffi::PLIM_HEADROOM_OK)
     }
 
     fn to_raw(self) -> ffi::plim_headroom_params {
@@ -140,7 +95,7 @@ impl Controller {
     /// # Errors
     ///
     /// See [`HeadroomParams::check`].
-    pub fn new(params: HeadroomParams, now_ns: u64) -> Result<Self, HeadroomParamError> {
+    pub fn new(params: HeadroomParams, now_ns: u64) -> Result<Self, OutOfRange> {
         params.check()?;
         let mut raw = ffi::plim_headroom::default();
         // SAFETY: writes the controller and reads the parameters, which were
@@ -154,7 +109,7 @@ impl Controller {
     /// # Errors
     ///
     /// See [`HeadroomParams::check`]; on an error nothing changes.
-    pub fn set(&mut self, params: HeadroomParams) -> Result<(), HeadroomParamError> {
+    pub fn set(&mut self, params: HeadroomParams) -> Result<(), OutOfRange> {
         params.check()?;
         // SAFETY: writes the controller and reads the parameters, which were
         // checked.

@@ -21,9 +21,23 @@ pub mod order;
 pub mod ratecap;
 pub mod sharing;
 
+use thiserror::Error;
+
 pub const NSEC_PER_MSEC: u64 = ffi::PLIM_NSEC_PER_MSEC;
 pub const NSEC_PER_SEC: u64 = ffi::PLIM_NSEC_PER_SEC;
 pub const PPM: u64 = ffi::PLIM_PPM;
 /// Maximum of a runtime, a quota, a burst, and of their sum: 2^44 ns.
 pub const RUNTIME_MAX_NS: u64 = ffi::PLIM_RUNTIME_MAX_NS;
 pub const CPUS_MAX: u32 = ffi::PLIM_CPUS_MAX;
+
+/// Error of parameters that the core refuses. A caller that has to say which one, and what is
+/// allowed, says it in the words of its user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("a parameter is out of the range of the policy core")]
+pub struct OutOfRange;
+
+impl OutOfRange {
+    fn unless(in_range: bool) -> Result<(), Self> {
+        if in_range { Ok(()) } else { Err(Self) }
+    }
+}

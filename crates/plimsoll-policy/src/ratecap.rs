@@ -1,9 +1,7 @@
 //! Soft rate cap of a task or of a group that shares one [`Bucket`]. It applies to
 //! the usage rate, a decaying average. Hard caps are decided in the kernel alone.
 
-use thiserror::Error;
-
-use crate::ffi;
+use crate::{OutOfRange, ffi};
 
 pub const CAP_MIN_PERMILLE: u32 = ffi::PLIM_CAP_MIN_PERMILLE;
 pub const CAP_MAX_PERMILLE: u32 = ffi::PLIM_CAP_MAX_PERMILLE;
@@ -11,19 +9,6 @@ pub const DEPTH_DEFAULT_NS: u64 = ffi::PLIM_CAP_DEPTH_DEFAULT_NS;
 pub const HALF_LIFE_DEFAULT_NS: u64 = ffi::PLIM_HALF_LIFE_DEFAULT_NS;
 pub const HALF_LIFE_MIN_NS: u64 = ffi::PLIM_HALF_LIFE_MIN_NS;
 pub const HALF_LIFE_MAX_NS: u64 = ffi::PLIM_HALF_LIFE_MAX_NS;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum RateCapParamError {
-    #[error("soft_permille is {value}, allowed are 0 to {max}, or none", max = CAP_MAX_PERMILLE)]
-    SoftCap { value: u32 },
-    #[error(
-        "half_life_ns is {value}, allowed are {min} to {max}",
-        min = HALF_LIFE_MIN_NS,
-        max = HALF_LIFE_MAX_NS
-    )]
-    HalfLife { value: u64 },
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateCapParams {
@@ -49,18 +34,11 @@ impl RateCapParams {
     ///
     /// # Errors
     ///
-    /// The first parameter that is out of range.
-    pub fn check(&self) -> Result<(), RateCapParamError> {
+    /// If one is not.
+    pub fn check(&self) -> Result<(), OutOfRange> {
         // SAFETY: only reads the struct that is passed.
-        match unsafe { ffi::plim_ratecap_check(&self.to_raw()) } {
-            ffi::PLIM_RATECAP_OK => Ok(()),
-            ffi::PLIM_RATECAP_BAD_SOFT => Err(RateCapParamError::SoftCap {
-                value: self.soft_permille.unwrap_or(0),
-            }),
-            _ => Err(RateCapParamError::HalfLife {
-                value: self.half_life_ns,
-            }),
-        }
+        let result = unsafe { ffi::plim_ratecap_check(&self.to_raw()) };
+        OutOfRange::unless(result == ffi::PLIM_RATECAP_OK)
     }
 
     fn to_raw(self) -> ffi::plim_ratecap_params {
@@ -87,7 +65,7 @@ impl Bucket {
     /// # Errors
     ///
     /// See [`RateCapParams::check`].
-    pub fn new(params: RateCapParams, now_ns: u64) -> Result<Self, RateCapParamError> {
+    pub fn new(params: RateCapParams, now_ns: u64) -> Result<Self, OutOfRange> {
         params.check()?;
         let mut raw = ffi::plim_ratecap::default();
         // SAFETY: writes only the bucket.

@@ -1,9 +1,9 @@
 //! Account of the CPU time that one group has saved, kept by the policy core.
 
-use plimsoll_policy::RUNTIME_MAX_NS;
 use plimsoll_policy::bandwidth::{
-    BandwidthCpu, BandwidthParamError, BandwidthParams, PERIOD_MIN_NS, Pool, SLICE_MIN_NS,
+    BandwidthCpu, BandwidthParams, PERIOD_MIN_NS, Pool, SLICE_MIN_NS,
 };
+use plimsoll_policy::{OutOfRange, RUNTIME_MAX_NS};
 
 /// Length of a period on the pool's clock. The core's rule does not depend on
 /// it; the shortest leaves the clock the most room.
@@ -47,7 +47,7 @@ pub(super) struct Savings {
 impl Account {
     /// Creates the account of a group without savings. A burst of `None` is the
     /// maximum of the core.
-    pub(super) fn new(quota_ns: u64, burst_ns: Option<u64>) -> Result<Self, BandwidthParamError> {
+    pub(super) fn new(quota_ns: u64, burst_ns: Option<u64>) -> Result<Self, OutOfRange> {
         let burst_ns = burst_ns.unwrap_or(RUNTIME_MAX_NS - quota_ns);
         let params = BandwidthParams {
             period_ns: PERIOD_NS,

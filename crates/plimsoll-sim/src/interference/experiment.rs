@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use plimsoll_policy::bandwidth::BandwidthParamError;
+use plimsoll_policy::OutOfRange;
 use thiserror::Error;
 
 use super::distribution::Distribution;
@@ -67,7 +67,7 @@ pub enum ExperimentError {
     Field(String),
     /// The core refuses a quota and its burst.
     #[error("group: {0}")]
-    Core(#[from] BandwidthParamError),
+    Core(#[from] OutOfRange),
 }
 
 /// Division of a row into warm-up and counted periods.
@@ -204,12 +204,7 @@ impl Experiment {
     }
 
     /// Runs a batch of a row to its end, or until it is told to stop.
-    fn run_batch(
-        &self,
-        row: usize,
-        batch: usize,
-        watch: &Watch,
-    ) -> Result<Batch, BandwidthParamError> {
+    fn run_batch(&self, row: usize, batch: usize, watch: &Watch) -> Result<Batch, OutOfRange> {
         let of = &self.rows[row];
         let plan = RowPlan::of(of, self.periods);
         let columns = of.columns.iter();

@@ -2,8 +2,7 @@
 
 use std::array::from_fn;
 
-use plimsoll_policy::RUNTIME_MAX_NS;
-use plimsoll_policy::bandwidth::BandwidthParamError;
+use plimsoll_policy::{OutOfRange, RUNTIME_MAX_NS};
 
 use super::account::{Account, Savings, lesser};
 
@@ -95,7 +94,7 @@ impl Machine {
     /// # Errors
     /// If the core refuses a group's quota and burst; never if all values are
     /// within the ranges that the fields document.
-    pub fn new(groups: &[GroupParams], bursts: &[BurstBound]) -> Result<Self, BandwidthParamError> {
+    pub fn new(groups: &[GroupParams], bursts: &[BurstBound]) -> Result<Self, OutOfRange> {
         let mut quota_ns = quotas_ns(groups);
         let account = |(quota_ns, burst): (&f64, &BurstBound)| {
             let burst_ns = match burst {
