@@ -308,24 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_range_is_refused_by_name() {
-        for text in [
-            "600ms/2s",
-            "600ms/0.9ms",
-            "0.5ms/100ms",
-            "0.009cpus",
-            "-1cpus",
-            "NaN",
-            "inf/100ms",
-            "",
-            "6",
-            "20000s/1s",
-            "18446744073709551615ns/1s",
-        ] {
-            let error = text.parse::<Quota>().unwrap_err();
-            assert_eq!(error.knob, "quota");
-            assert!(error.to_string().contains("allowed:"), "{error}");
-        }
+    fn lines_and_sums_out_of_range_are_refused() {
         for text in [
             "1 2 3 4",
             "",
@@ -340,9 +323,6 @@ mod tests {
                 "cpu-max",
                 "{text}"
             );
-        }
-        for text in ["400parsecs", ""] {
-            assert_eq!(text.parse::<Burst>().unwrap_err().knob, "burst");
         }
         let sum = Bandwidth::of("17000s/1s".parse().unwrap(), Some("1000s".parse().unwrap()));
         assert!(sum.check().unwrap_err().to_string().contains("2^44"));

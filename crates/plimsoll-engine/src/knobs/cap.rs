@@ -115,38 +115,3 @@ impl fmt::Display for HalfLife {
 }
 
 serde_as_text!(Cap, SoftCap, HalfLife);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn caps_parse_and_show() {
-        for text in ["25%", "0.1%", "150%", "9.5%"] {
-            assert_eq!(text.parse::<Cap>().unwrap().to_string(), text);
-        }
-        assert_eq!("0%".parse::<SoftCap>().unwrap().permille, 0);
-    }
-
-    #[test]
-    fn bad_caps_are_refused() {
-        for text in ["0%", "0.05%", "-5%", "25", "1e3%", "NaN%", "", "9000000%"] {
-            assert!(text.parse::<Cap>().is_err(), "{text}");
-        }
-        for text in ["-5%", "NaN", ""] {
-            assert!(text.parse::<SoftCap>().is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn half_lives_are_those_of_the_core() {
-        for text in ["50ms", "1s", "60s"] {
-            assert_eq!(text.parse::<HalfLife>().unwrap().to_string(), text);
-        }
-        for text in ["49.9ms", "60.1s", "0s", "1", "-1s", "NaN", ""] {
-            let error = text.parse::<HalfLife>().unwrap_err().to_string();
-            assert!(error.contains("50ms to 60s"), "{error}");
-        }
-        assert_eq!(HalfLife::default().to_string(), "1s");
-    }
-}

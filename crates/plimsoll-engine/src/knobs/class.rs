@@ -136,22 +136,3 @@ impl fmt::Display for CpuLimit {
 }
 
 serde_as_text!(Class, Weight, CpuLimit, Nice);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_are_kept() {
-        assert_eq!("-20".parse::<Nice>().unwrap().nice, -20);
-        assert!("20".parse::<Nice>().is_err());
-        assert!("-21".parse::<Nice>().is_err());
-        assert!("0".parse::<Weight>().is_err());
-        assert!("10001".parse::<Weight>().is_err());
-        assert!("100.1%".parse::<CpuLimit>().is_err());
-        assert!("0%".parse::<CpuLimit>().is_err());
-        assert!("idle".parse::<Class>().is_err());
-        let message = "1.5".parse::<Weight>().unwrap_err().to_string();
-        assert!(message.contains("from 1 to 10000"), "{message}");
-    }
-}

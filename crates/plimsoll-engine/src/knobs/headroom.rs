@@ -153,22 +153,4 @@ mod tests {
         assert_eq!("1ms/100ms".parse(), Ok(Tolerance::default()));
         assert_eq!("0".parse::<Tolerance>().unwrap().runtime_ns, 0);
     }
-
-    #[test]
-    fn bad_values_are_refused() {
-        for text in ["101%", "-1%", "1.5cpus", "30", "", "NaN%"] {
-            assert!(text.parse::<Headroom>().is_err(), "{text}");
-        }
-        for text in [
-            "1ms",
-            "2ms/1ms",
-            "2s/5s",
-            "1ms/20s",
-            "1ms/0ms",
-            "-1ms/100ms",
-            "",
-        ] {
-            assert!(text.parse::<Tolerance>().is_err(), "{text}");
-        }
-    }
 }

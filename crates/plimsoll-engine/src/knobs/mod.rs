@@ -232,10 +232,57 @@ impl fmt::Display for Knobs {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    /// Name of a knob; part of what its error says is allowed; words shown as written; bad words.
+    const RANGES: &str = "
+        nice; from -20 to 19; -20 19; -21 20
+        weight; from 1 to 10000; 1 10000; 0 10001 1.5
+        quota; quota of at least 1ms, period of 1ms to 1s; 1ms/1s max/200ms; 600ms/2s 600ms/0.9ms \
+            0.5ms/100ms 0.009cpus -1cpus NaN inf/100ms 6 20000s/1s 18446744073709551615ns/1s
+        burst; quota + burst up to 17592s; 400ms; 400parsecs
+        cap; from 0.1%; 0.1% 9.5% 25% 150%; 0% 0.05% -5% 25 1e3% NaN% 9000000%
+        soft-cap; from 0% in steps of 0.1%; 0%; -5% NaN
+        half-life; from 50ms to 60s; 50ms 1s 60s; 49.9ms 60.1s 0s 1 -1s NaN
+        headroom; from 0% to 100%; 30% 2cpus; 101% -1% 1.5cpus 30 NaN%
+        tolerance; period of 1ms to 10s, runtime up to the period and 1s; 1ms/100ms; \
+            1ms 2ms/1ms 2s/5s 1ms/20s 1ms/0ms -1ms/100ms
+        cpu-limit; above 0% and up to 100%; 80% 100%; 0% 100.1%";
 
     fn knobs(json: &str) -> Result<Knobs, serde_json::Error> {
         serde_json::from_str(json)
+    }
+
+    #[test]
+    fn words_in_range_are_shown_as_written_and_others_name_what_is_allowed() {
+        let read = |name: &str, word: &str| knobs(&json!({ name: word }).to_string());
+        for row in RANGES.trim().lines() {
+            let fields: Vec<&str> = row.split(';').map(str::trim).collect();
+            let [name, allowed, good, bad] = fields[..] else {
+                panic!("{row}");
+            };
+            for word in good.split(' ') {
+                let shown = read(name, word).unwrap().to_string();
+                assert_eq!(shown, format!("{name}={word}"));
+            }
+            for word in bad.split(' ').chain([""]) {
+                let error = read(name, word).expect_err(word).to_string();
+                assert!(error.starts_with(&format!("{name}: ")), "{error}");
+                assert!(error.contains(allowed), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn idle_is_no_class() {
+        assert!("idle".parse::<Class>().is_err());
+    }
+
+    #[test]
+    fn a_half_life_is_a_second_by_default() {
+        assert_eq!(HalfLife::default().to_string(), "1s");
     }
 
     #[test]
