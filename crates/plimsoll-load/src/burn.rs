@@ -219,18 +219,15 @@ impl Slot {
 mod tests {
     use super::*;
 
-    fn config(duration: Duration) -> BurnArgs {
-        BurnArgs {
-            threads: Some(2),
-            duration,
-            report_every: Some(Duration::from_millis(10)),
-        }
-    }
-
     #[test]
     fn burners_count_their_work_and_can_be_stopped() {
         let stop = Stop::default();
-        let report = run(&config(Duration::from_secs(3_600)), &stop, |so_far| {
+        let config = BurnArgs {
+            threads: Some(2),
+            duration: Duration::from_secs(3_600),
+            report_every: Some(Duration::from_millis(10)),
+        };
+        let report = run(&config, &stop, |so_far| {
             if so_far.units_least >= 300 {
                 stop.set(15);
             }

@@ -168,6 +168,10 @@ steady --percent 5 --grain 0s => grain = 0s
 service --rate 0 => rate = 0
 service --rate NaN => rate = NaN
 service --service const:0s => service = const:0s
+service --service const:5 => service = const:5
+service --service const:11s => service = const:11s
+service --service exp:1ns => service = exp:1ns
+service --service exp:NaN => service = exp:NaN
 service --service gauss:1ms => service = gauss:1ms
 service --burst-size 0 --burst-every 1s => burst-size = 0
 service --workers 0 => workers = 0
@@ -199,6 +203,7 @@ service --rate 1 --duration 24h --series-interval 1s => duration / series-interv
         for (line, allowed) in [
             ("load steady --percent NaN", "a number from 0 to 100"),
             ("load burn --duration 0s", "a time from 1ms to 1day"),
+            ("load service --service exp:11s", "a time from 1us to 10s"),
             ("load burn --duration 5parsec", "a number with a unit, such"),
         ] {
             let text = refusal(line);

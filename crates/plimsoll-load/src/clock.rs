@@ -116,28 +116,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn burn_uses_the_demand() {
-        let stop = AtomicBool::new(false);
-        let before = CpuClock::Thread.now_ns();
-        let burnt = burn(CpuClock::Thread, 3_000_000, &stop);
-        let used = CpuClock::Thread.now_ns() - before;
-        assert!(burnt.complete && burnt.cpu_ns >= 3_000_000);
-        assert!(used >= burnt.cpu_ns);
-    }
-
-    #[test]
     fn burn_stops_on_request() {
         let burnt = burn(CpuClock::Thread, u64::MAX, &AtomicBool::new(true));
         assert!(!burnt.complete);
-    }
-
-    #[test]
-    fn sleep_does_not_end_before_its_deadline() {
-        let deadline = now_ns() + 2_000_000;
-        while now_ns() < deadline {
-            sleep_until(deadline);
-        }
-        assert!(now_ns() >= deadline);
-        sleep_until(0);
     }
 }

@@ -137,39 +137,24 @@ impl Service {
 mod tests {
     use super::*;
     use crate::arrivals::Arrivals;
-    use crate::demand::Demand;
     use crate::report::Ending;
-
-    const MS: Duration = Duration::from_millis(1);
-    const HOUR: Duration = Duration::from_secs(3_600);
-
-    fn short(every: Duration, demand: Duration) -> ServiceArgs {
-        ServiceArgs {
-            workers: Some(1),
-            requests: Requests {
-                arrivals: Arrivals::in_bursts(1, every),
-                service: Demand::Constant { value: demand },
-                duration: Duration::from_millis(400),
-                warmup: Duration::ZERO,
-                deadline: HOUR,
-                seed: 1,
-            },
-            grace: HOUR,
-            series_interval: None,
-        }
-    }
-
-    fn report(config: &ServiceArgs) -> ServiceReport {
-        run(config, &Stop::default()).unwrap()
-    }
 
     #[test]
     fn every_request_is_served_and_its_cpu_time_burnt() {
-        let mut config = short(MS, Duration::from_micros(200));
-        config.series_interval = Some(Duration::from_millis(100));
-        config.requests.warmup = Duration::from_millis(100);
-        config.workers = Some(3);
-        let report = report(&config);
+        let config = ServiceArgs {
+            workers: Some(3),
+            requests: Requests {
+                arrivals: Arrivals::in_bursts(1, Duration::from_millis(1)),
+                service: "const:200us".parse().unwrap(),
+                duration: Duration::from_millis(400),
+                warmup: Duration::from_millis(100),
+                deadline: Duration::from_secs(3_600),
+                seed: 1,
+            },
+            grace: Duration::from_secs(3_600),
+            series_interval: Some(Duration::from_millis(100)),
+        };
+        let report = run(&config, &Stop::default()).unwrap();
         // Requests arrive at 0, 1, ... ms; those from 100 ms to 500 ms are
         // measured.
         assert_eq!((report.requests, report.failures), (400, 0));

@@ -92,13 +92,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wait_ends_without_a_signal() {
-        let stop = Stop::default();
-        assert!(!stop.is_set() && !stop.wait(Duration::ZERO));
-        assert_eq!(stop.signal(), None);
-    }
-
-    #[test]
     fn signal_is_stored_and_wakes_all_waiters() {
         let stop = Stop::on_signals().unwrap();
         let waiting: Vec<_> = (0..3)
