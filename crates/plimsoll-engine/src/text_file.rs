@@ -135,6 +135,8 @@ mod tests {
     fn long_files_and_devices_are_refused_before_they_fill_memory() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s.toml");
+        let error = read_text(&path, 5).unwrap_err().to_string();
+        assert!(error.ends_with("cannot be read: No such file or directory (os error 2)"));
         std::fs::write(&path, "12345").unwrap();
         assert_eq!(read_text(&path, 5).unwrap(), "12345");
         let error = read_text(&path, 4).unwrap_err().to_string();

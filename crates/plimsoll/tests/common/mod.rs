@@ -470,6 +470,14 @@ impl Host {
             .stdin(Stdio::null());
     }
 
+    /// Runs a command to its end, confined to this host, with the place of the hierarchy that has
+    /// the cpu controller in `$MOUNT`.
+    pub fn finish_with_mount(&self, mut command: Command) -> Finished {
+        self.confine(&mut command);
+        command.env("MOUNT", self.hierarchy().cpu_folder(Path::new("")));
+        self.spawn(command).finish()
+    }
+
     /// Starts a command; its output goes to files.
     pub fn spawn(&self, mut command: Command) -> Running {
         let (stdout, stderr) = (self.stream(), self.stream());

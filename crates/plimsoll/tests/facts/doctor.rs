@@ -1,16 +1,8 @@
 //! `doctor` says "may do so: yes" where `run` works, and otherwise why `run` fails.
 
-use std::path::Path;
 use std::process::Command;
 
 use crate::common::{Finished, Host, begin_in, binary, with_own_mounts};
-
-/// Runs `run` and then `doctor` after a script that changes what they see of the cgroups.
-fn run_and_doctor(host: &Host, mut command: Command) -> Finished {
-    host.confine(&mut command);
-    command.env("MOUNT", host.hierarchy().cpu_folder(Path::new("")));
-    host.spawn(command).finish()
-}
 
 /// The script that runs both, in this order.
 const BOTH: &str = r#""$0" run -- true; echo "run: $?" >&2; "$0" doctor"#;
@@ -27,7 +19,7 @@ fn doctor_says_yes_where_run_works_and_leaves_nothing() {
     let host = Host::new();
     let mut command = Command::new("sh");
     command.args(["-c", BOTH]).arg(binary());
-    let finished = run_and_doctor(&host, command).good();
+    let finished = host.finish_with_mount(command).good();
     assert_eq!(finished.stderr, "run: 0\n");
     assert_eq!(permission(&finished), "yes");
     host.assert_clean();
@@ -44,7 +36,7 @@ fn doctor_gives_the_reason_of_run_where_the_cgroups_are_not_mounted_or_hidden() 
     ] {
         let mut command = with_own_mounts(&format!("{hide} || exit 99\n{BOTH}"));
         command.arg(binary());
-        let finished = run_and_doctor(&host, command);
+        let finished = host.finish_with_mount(command);
         assert_eq!(finished.code(), 125, "{hide}: {finished:?}");
         let lines: Vec<&str> = finished.stderr.lines().collect();
         let [run, "run: 125", doctor] = &lines[..] else {
@@ -65,7 +57,7 @@ fn doctor_gives_the_reason_of_run_in_a_foreign_cgroup_namespace() {
     let mut command = Command::new("sh");
     command.args(["-c", BOTH]).arg(binary());
     begin_in(&mut command, &home, libc::CLONE_NEWCGROUP);
-    let finished = run_and_doctor(&host, command).good();
+    let finished = host.finish_with_mount(command).good();
     let lines: Vec<&str> = finished.stderr.lines().collect();
     let [run, "run: 125"] = &lines[..] else {
         panic!("{finished:?}");
@@ -97,7 +89,7 @@ fn doctor_says_no_where_run_fails_because_of_the_runtime_folder() {
         let script = format!("{{ {unusable}; }} || exit 99\n{BOTH}");
         let mut command = with_own_mounts(&script);
         command.arg(binary());
-        let finished = run_and_doctor(&host, command).good();
+        let finished = host.finish_with_mount(command).good();
         let last = finished.stderr.lines().last();
         assert_eq!(last, Some("run: 125"), "{unusable}: {finished:?}");
         let permission = permission(&finished);

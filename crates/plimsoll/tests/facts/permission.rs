@@ -1,7 +1,6 @@
 //! Permissions, and messages if they are missing.
 
 use std::fs;
-use std::path::Path;
 
 use crate::account::{Account, USER};
 use crate::common::{Host, bandwidth_us, has_processes, wait_until};
@@ -115,7 +114,6 @@ fn in_a_delegated_subtree_a_user_has_an_owner_beside_roots() {
 #[test]
 fn read_only_cgroups_are_reported_with_a_remedy() {
     let host = Host::new();
-    let mount = host.hierarchy().cpu_folder(Path::new(""));
     let before = host.snapshot();
     let script = r#"mount -o remount,bind,ro "$MOUNT" || exit 99; "$@""#;
     let mut command = crate::common::with_own_mounts(script);
@@ -123,9 +121,7 @@ fn read_only_cgroups_are_reported_with_a_remedy() {
         .arg("sh")
         .arg(crate::common::binary())
         .args(["run", "--cap", "20%", "--", "true"]);
-    command.env("MOUNT", &mount);
-    host.confine(&mut command);
-    let finished = host.spawn(command).finish();
+    let finished = host.finish_with_mount(command);
     assert!(finished.refusal().contains("read-only"), "{finished:?}");
     host.assert_as(&before);
 }

@@ -132,18 +132,8 @@ mod v1_only {
 }
 
 mod v2_only {
-    use std::path::Path;
-
     use super::*;
-    use crate::common::{Running, begin_in, binary, with_own_mounts};
-    use plimsoll_cgroupfs::CpuGroup;
-
-    /// A cgroup of somebody with a process, whose children have no controller.
-    fn application(host: &mut Host) -> (CpuGroup, Running) {
-        let app = host.group("app");
-        let process = host.start_in(&app, ["sleep", "600"]);
-        (app, process)
-    }
+    use crate::common::{begin_in, binary, with_own_mounts};
 
     #[test]
     fn process_with_threads_in_cgroups_of_their_own_is_left_alone() {
@@ -195,9 +185,7 @@ mod v2_only {
         let mut command = with_own_mounts(script);
         command.arg(binary());
         begin_in(&mut command, &container, libc::CLONE_NEWCGROUP);
-        host.confine(&mut command);
-        command.env("MOUNT", host.hierarchy().cpu_folder(Path::new("")));
-        let finished = host.spawn(command).finish().good();
+        let finished = host.finish_with_mount(command).good();
         assert_eq!(finished.stdout, "0::/plimsoll/inner\n", "{finished:?}");
         assert_eq!(finished.stderr, "", "{finished:?}");
         let owner = membership(host.owner_pid());
@@ -212,7 +200,8 @@ mod v2_only {
     #[test]
     fn cgroup_without_the_controller_is_shown_as_far_as_it_goes() {
         let mut host = Host::new();
-        let (app, process) = application(&mut host);
+        let app = host.group("app");
+        let process = host.start_in(&app, ["sleep", "600"]);
         let bare = app.child("bare");
         bare.create().unwrap();
         let text = host.run(["show", &shown(&bare)]).good().stdout;

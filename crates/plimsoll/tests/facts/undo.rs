@@ -6,13 +6,9 @@ use std::thread;
 use crate::common::{
     Host, bandwidth_us, has_processes, is_alive, membership, task_ns, threads_of, wait_until,
 };
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use crate::rig::kill_all;
+use nix::sys::signal::Signal;
 use plimsoll_engine::tasks::nice;
-
-fn end(pid: i32) {
-    let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-}
 
 #[test]
 fn sigterm_releases_descendants_that_run_on() {
@@ -31,12 +27,12 @@ fn sigterm_releases_descendants_that_run_on() {
         running.send(signal);
         running.finish().good();
         let this = std::process::id().cast_signed();
-        for pid in descendants {
+        for &pid in &descendants {
             assert!(is_alive(pid));
             assert_eq!(membership(pid), membership(this));
             assert_eq!(nice(pid).unwrap(), nice(this).unwrap());
-            end(pid);
         }
+        kill_all(&descendants);
         host.assert_clean();
     }
 }
@@ -112,6 +108,6 @@ fn restore_without_an_owner_moves_running_processes_out_of_their_groups() {
     let used = || -> u64 { threads_of(orphan).into_iter().filter_map(task_ns).sum() };
     let before = used();
     wait_until("it runs freely", || used() > before + 50_000_000);
-    end(orphan);
+    kill_all(&[orphan]);
     host.assert_clean();
 }

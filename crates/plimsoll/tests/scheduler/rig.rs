@@ -569,17 +569,15 @@ pub fn wait_for_threads(pid: i32, count: usize) -> Vec<i32> {
 /// these variables.
 pub fn words_of_part(part: &str, variables: &[(&str, &str)]) -> Vec<String> {
     let me = std::env::current_exe().unwrap();
-    let me = me.to_str().unwrap().to_owned();
-    let assign = variables
-        .iter()
-        .map(|(name, value)| format!("{name}={value}"));
-    let flags = ["--exact", part, "--ignored", "--nocapture"].map(str::to_owned);
-    ["env".to_owned()]
-        .into_iter()
-        .chain(assign)
-        .chain([me])
-        .chain(flags)
-        .collect()
+    let mut words = vec!["env".to_owned()];
+    words.extend(
+        variables
+            .iter()
+            .map(|(name, value)| format!("{name}={value}")),
+    );
+    words.push(me.to_str().unwrap().to_owned());
+    words.extend(["--exact", part, "--ignored", "--nocapture"].map(str::to_owned));
+    words
 }
 
 /// The binary under test, as a string.

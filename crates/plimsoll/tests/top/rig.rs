@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::common::{Looks, binary, wait_for, wait_until};
+use crate::common::{Looks, binary, is_stopped, wait_for, wait_until};
 
 /// Panics if tmux is not installed.
 pub fn need_tmux() {
@@ -105,12 +105,7 @@ impl Terminal {
     /// do so for a while after it has restored the screen.
     pub fn until_the_shell_reads(&self) {
         wait_until("the shell's processes have ended or are stopped", || {
-            let mut all = self.children().into_iter();
-            all.all(|pid| {
-                let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-                let state = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
-                state.is_empty() || state.starts_with('T')
-            })
+            self.children().into_iter().all(is_stopped)
         });
     }
 
