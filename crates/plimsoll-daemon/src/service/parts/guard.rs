@@ -116,30 +116,17 @@ impl GuardSwitch {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
     use plimsoll_cgroupfs::os;
 
     use super::*;
     use crate::log::Priority;
     use crate::state::GuardCounts;
 
-    /// A host that counts the guards that are attached, or has none.
-    struct Host {
-        attached: Arc<AtomicUsize>,
-        attempts: AtomicUsize,
-        refuses: bool,
-    }
+    struct FakeGuard(CpuSet);
 
-    struct Counted {
-        attached: Arc<AtomicUsize>,
-        cpus: CpuSet,
-    }
-
-    impl AttachedGuard for Counted {
+    impl AttachedGuard for FakeGuard {
         fn cpus(&self) -> CpuSet {
-            self.cpus
+            self.0
         }
 
         fn counts(&self) -> GuardCounts {
@@ -147,32 +134,6 @@ mod tests {
                 nr_woken: 7,
                 ..GuardCounts::default()
             }
-        }
-    }
-
-    impl Drop for Counted {
-        fn drop(&mut self) {
-            self.attached.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-
-    impl Host {
-        fn attach(&self, cpus: CpuSet) -> Attached {
-            self.attempts.fetch_add(1, Ordering::Relaxed);
-            if self.refuses {
-                return Err("no BPF".into());
-            }
-            self.attached.fetch_add(1, Ordering::Relaxed);
-            let attached = Arc::clone(&self.attached);
-            Ok(Box::new(Counted { attached, cpus }))
-        }
-    }
-
-    fn host(refuses: bool) -> Host {
-        Host {
-            attached: Arc::default(),
-            attempts: AtomicUsize::default(),
-            refuses,
         }
     }
 
@@ -184,18 +145,24 @@ mod tests {
         set
     }
 
-    /// Follows and attaches, as the service does each time round.
-    fn follow(switch: &mut GuardSwitch, is_needed: bool, cpus: CpuSet, now: Instant, host: &Host) {
-        if switch.follow(is_needed, cpus, now) {
+    fn attach(switch: &mut GuardSwitch, cpus: CpuSet) {
+        switch.attached(Ok(Box::new(FakeGuard(cpus))), &Log::new(Priority::Error));
+    }
+
+    /// Follows and attaches, as the service does each time round. Returns whether it attached.
+    fn follow(switch: &mut GuardSwitch, is_needed: bool, cpus: CpuSet, now: Instant) -> bool {
+        let is_asked = switch.follow(is_needed, cpus, now);
+        if is_asked {
             assert!(switch.state().is_none(), "nothing is there yet");
-            switch.attached(host.attach(cpus), &Log::new(Priority::Error));
+            attach(switch, cpus);
         }
+        is_asked
     }
 
     #[test]
     fn one_guard_is_attached_while_it_is_needed_and_lingers() {
-        let host = host(false);
         let (mut switch, mut now) = (GuardSwitch::default(), os::now());
+        let mut nr_attached = 0;
         let short = LINGER / 2;
         for (is_needed, time, is_there) in [
             (false, short, false),
@@ -211,60 +178,54 @@ mod tests {
             (true, short, true),
         ] {
             now += time;
-            follow(&mut switch, is_needed, cpus(&[0]), now, &host);
-            let attached = host.attached.load(Ordering::Relaxed);
-            assert_eq!(attached, usize::from(is_there));
+            nr_attached += u32::from(follow(&mut switch, is_needed, cpus(&[0]), now));
             let woken = switch.state().map(|state| state.counts.nr_woken);
             assert_eq!(woken, is_there.then_some(7));
         }
-        assert_eq!(host.attempts.load(Ordering::Relaxed), 2);
+        assert_eq!(nr_attached, 2);
     }
 
     #[test]
     fn a_cpu_that_comes_online_or_takes_the_place_of_another_has_a_guard() {
-        let host = host(false);
         let mut switch = GuardSwitch::default();
-        let steps: [(&[usize], usize); _] =
-            [(&[0], 1), (&[0], 1), (&[0, 1], 2), (&[0, 2], 3), (&[0], 4)];
-        for (online, nr_attempts) in steps {
-            follow(&mut switch, true, cpus(online), os::now(), &host);
-            assert_eq!(host.attached.load(Ordering::Relaxed), 1);
-            assert_eq!(host.attempts.load(Ordering::Relaxed), nr_attempts);
+        let steps: [(&[usize], bool); _] = [
+            (&[0], true),
+            (&[0], false),
+            (&[0, 1], true),
+            (&[0, 2], true),
+            (&[0], true),
+        ];
+        for (online, is_another) in steps {
+            let attached = follow(&mut switch, true, cpus(online), os::now());
+            assert_eq!(attached, is_another, "{online:?}");
         }
     }
 
     #[test]
     fn while_it_is_being_attached_it_is_not_asked_for_again() {
-        let host = host(false);
         let (mut switch, now) = (GuardSwitch::default(), os::now());
         assert!(switch.follow(true, cpus(&[0]), now));
         let (one, two) = (cpus(&[0]), cpus(&[0, 1]));
         for (is_needed, cpus) in [(true, one), (false, one), (true, two)] {
             assert!(!switch.follow(is_needed, cpus, now));
         }
-        switch.attached(host.attach(one), &Log::new(Priority::Error));
+        attach(&mut switch, one);
         assert!(switch.state().is_some());
         // Another guard is needed for the CPU that has come online meanwhile.
-        assert!(switch.follow(true, two, now));
-        assert_eq!(host.attached.load(Ordering::Relaxed), 0);
+        assert!(follow(&mut switch, true, two, now));
     }
 
     #[test]
     fn a_host_without_one_is_asked_once_and_says_why() {
-        let host = host(true);
         let (mut switch, now) = (GuardSwitch::default(), os::now());
-        follow(&mut switch, true, cpus(&[0]), now, &host);
+        let one = cpus(&[0]);
+        assert!(switch.follow(true, one, now));
+        switch.attached(Err("no BPF".into()), &Log::new(Priority::Error));
         let state = switch.state().expect("it is needed");
         assert_eq!(state.problem.as_deref(), Some("no BPF"));
-        let other = Host {
-            refuses: false,
-            ..host
-        };
-        follow(&mut switch, true, cpus(&[0]), now, &other);
-        assert_eq!(other.attached.load(Ordering::Relaxed), 0);
-        follow(&mut switch, false, cpus(&[0]), now, &other);
+        assert!(!follow(&mut switch, true, one, now));
+        assert!(!follow(&mut switch, false, one, now));
         assert!(switch.state().is_none());
-        follow(&mut switch, true, cpus(&[0]), now, &other);
-        assert_eq!(other.attached.load(Ordering::Relaxed), 1);
+        assert!(follow(&mut switch, true, one, now));
     }
 }
