@@ -184,37 +184,12 @@ impl CpuGroup {
 mod tests {
     use std::fs;
     use std::path::Path;
-    use std::sync::Arc;
 
     use super::*;
-    use crate::hierarchy::Hierarchy;
+    use crate::group::tests::cgroup;
 
-    /// Creates a folder with the files of quota, period and burst.
-    struct Folder {
-        _folder: tempfile::TempDir,
-        group: CpuGroup,
-    }
-
-    impl Folder {
-        fn new(version: Version, has_burst: bool, max: &CpuMax) -> Self {
-            let folder = tempfile::tempdir().unwrap();
-            let hierarchy = Arc::new(Hierarchy::at_folder(folder.path(), version));
-            let group = CpuGroup::at(&hierarchy, "");
-            if has_burst {
-                fs::write(group.burst_file(), "0").unwrap();
-            }
-            for (path, text) in group.cpu_max_settings(max) {
-                fs::write(path, text).unwrap();
-            }
-            Self {
-                _folder: folder,
-                group,
-            }
-        }
-
-        fn name(path: &Path) -> &str {
-            path.file_name().unwrap().to_str().unwrap()
-        }
+    fn name(path: &Path) -> &str {
+        path.file_name().unwrap().to_str().unwrap()
     }
 
     const OLD: CpuMax = CpuMax {
@@ -230,14 +205,14 @@ mod tests {
                 burst_usec: 0,
                 ..OLD
             };
-            let folder = Folder::new(version, false, &old);
-            let steps = folder.group.cpu_max_steps(&old, &OLD);
-            let names = steps.iter().map(|(path, _)| Folder::name(path));
+            let (_folder, group) = cgroup(version, &[]);
+            let steps = group.cpu_max_steps(&old, &OLD);
+            let names = steps.iter().map(|(path, _)| name(path));
             assert!(
                 !names.clone().any(|name| name.contains("burst")),
                 "{steps:?}"
             );
-            assert!(!folder.group.has_burst());
+            assert!(!group.has_burst());
         }
     }
 
@@ -253,15 +228,15 @@ mod tests {
             (Version::V2, OLD, "cpu.max", "20000 100000"),
             (Version::V2, unlimited, "cpu.max", "max 100000"),
         ] {
-            let folder = Folder::new(version, true, &OLD);
-            let (path, found) = folder.group.quota_setting(&max);
-            assert_eq!((Folder::name(&path), found.as_str()), (file, text));
+            let (_folder, group) = cgroup(version, &[]);
+            let (path, found) = group.quota_setting(&max);
+            assert_eq!((name(&path), found.as_str()), (file, text));
         }
     }
 
     #[test]
     fn invalid_bandwidth_text_is_an_error() {
-        let folder = Folder::new(Version::V2, true, &OLD);
+        let (_folder, group) = cgroup(Version::V2, &[]);
         for text in [
             "",
             "max",
@@ -271,8 +246,8 @@ mod tests {
             "-1 100000",
             "1 2 3",
         ] {
-            fs::write(folder.group.cpu_file("cpu.max"), text).unwrap();
-            let error = folder.group.read_cpu_max().unwrap_err().to_string();
+            fs::write(group.cpu_file("cpu.max"), text).unwrap();
+            let error = group.read_cpu_max().unwrap_err().to_string();
             assert!(
                 error.ends_with(&format!("cannot make sense of `{text}`")),
                 "{error}"
