@@ -126,15 +126,20 @@ fn disturbance(knobs: &Knobs) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn plan(json: &str) -> (Plan, Knobs) {
+    const EVERY_KNOB: &str = r#"{"class": "batch", "nice": "5", "weight": "50", "quota": "1cpus",
+        "burst": "10ms", "cap": "50%", "soft-cap": "10%", "half-life": "5s", "per-task": true,
+        "headroom": "1cpus", "tolerance": "1ms/100ms", "cpu-limit": "80%", "host-tuning": true}"#;
+
+    fn plan(json: &str, is_scheduled: bool) -> (Plan, Knobs) {
         let knobs: Knobs = serde_json::from_str(json).unwrap();
         let host = Capabilities::of_a_stock_kernel();
-        (Plan::new("g", &knobs, &host, false).unwrap(), knobs)
+        let plan = Plan::new("g", &knobs, &host, is_scheduled).unwrap();
+        (plan, knobs)
     }
 
     #[test]
     fn burst_above_quota_names_sched_ext_as_the_way() {
-        let (plan, knobs) = plan(r#"{"quota": "100ms/100ms", "burst": "200ms"}"#);
+        let (plan, knobs) = plan(r#"{"quota": "100ms/100ms", "burst": "200ms"}"#, false);
         let message = plan.check(false).unwrap_err().to_string();
         assert!(
             message.contains("sched_ext") && message.starts_with("burst: "),
@@ -163,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_tolerance_alone_takes_the_scheduler() {
-        let (plan, _) = plan(r#"{"class": "batch", "tolerance": "0"}"#);
+        let (plan, _) = plan(r#"{"class": "batch", "tolerance": "0"}"#, false);
         let message = plan.check(false).unwrap_err().to_string();
         assert!(
             message.starts_with("tolerance: ") && message.contains("sched-ext"),
@@ -173,14 +178,34 @@ mod tests {
 
     #[test]
     fn every_knob_is_in_the_plan() {
-        let (plan, knobs) = plan(
-            r#"{"class": "batch", "nice": "5", "weight": "50", "quota": "1cpus", "burst": "10ms",
-                "cap": "50%", "soft-cap": "10%", "half-life": "5s", "per-task": true,
-                "headroom": "30%", "tolerance": "1ms/100ms", "cpu-limit": "80%",
-                "host-tuning": true}"#,
-        );
+        let (plan, knobs) = plan(EVERY_KNOB, false);
         assert_eq!(plan.items.len(), 13);
         assert!(plan.check(false).is_err());
         assert_eq!(plan.enforceable(&knobs).cpu_limit, None);
+    }
+
+    #[test]
+    fn every_knob_is_exact_under_the_scheduler() {
+        let (plan, _) = plan(EVERY_KNOB, true);
+        assert_eq!(plan.items.len(), 13);
+        for item in &plan.items {
+            assert_eq!(item.fidelity, Fidelity::Exact, "{:?}", item.knob);
+            assert!(item.mechanism.starts_with("sched_ext: "), "{:?}", item.knob);
+        }
+        assert!(plan.warnings.is_empty());
+    }
+
+    #[test]
+    fn the_scheduler_allows_a_burst_above_the_quota_with_a_warning() {
+        let json = r#"{"class": "batch", "quota": "10ms/100ms", "burst": "200ms"}"#;
+        let (plan, _) = plan(json, true);
+        assert!(plan.check(false).is_ok());
+        assert!(plan.warnings[0].contains("200ms"), "{:?}", plan.warnings);
+    }
+
+    #[test]
+    fn more_headroom_than_cpus_is_impossible_under_the_scheduler_too() {
+        let (plan, _) = plan(r#"{"class": "batch", "headroom": "9cpus"}"#, true);
+        assert!(plan.check(false).is_err());
     }
 }
