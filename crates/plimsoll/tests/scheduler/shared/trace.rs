@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use plimsoll_cgroupfs::CpuStat;
 use plimsoll_scx::trace::{Line, TraceChange, TraceState};
 
 use crate::common::{Running, is_stopped, nr_cpus, on_cpus, wait_for, wait_until};
@@ -66,6 +67,43 @@ impl Trace {
         self.changes().map(|change| change.refilled).sum()
     }
 
+    /// The state at the end, worked out from the changes.
+    fn worked_out(&self) -> TraceState {
+        let mut state = self.begin;
+        let mut throttled_since = BTreeMap::new();
+        for line in &self.changes {
+            let Some(change) = change_of(line) else {
+                continue;
+            };
+            let mut ran_ns = change.ran_ns;
+            if change.refilled > 0 {
+                let first_ns = state.boundary_ns + state.period_ns;
+                state.boundary_ns += change.refilled * state.period_ns;
+                assert_eq!(state.boundary_ns, change.boundary_ns, "{change:?}");
+                // Time before the boundary belongs to the ended period.
+                let behind_ns = ran_ns.min(change.when_ns.saturating_sub(first_ns));
+                state.period_usage_ns += ran_ns - behind_ns;
+                let is_throttled = !throttled_since.is_empty();
+                close_period(&mut state, change.refilled - 1, is_throttled);
+                ran_ns = behind_ns;
+            }
+            state.period_usage_ns += ran_ns;
+            match line {
+                Line::Charged(change) if change.throttled => {
+                    throttled_since.entry(change.cpu).or_insert(change.when_ns);
+                }
+                Line::Served(change) => {
+                    let since_ns = throttled_since.remove(&change.cpu).unwrap();
+                    // Two CPUs may read the clock in one order and take the lock in the other.
+                    state.throttled_ns += change.when_ns.saturating_sub(since_ns);
+                }
+                _ => (),
+            }
+            (state.sequence, state.pool_ns) = (change.sequence, change.pool_ns);
+        }
+        state
+    }
+
     /// Largest overrun of a CPU's remaining time, in ns.
     fn worst_overrun_ns(&self) -> u64 {
         let over = |run: &TraceChange| {
@@ -95,98 +133,29 @@ impl Trace {
     }
 }
 
-/// The counters, worked out anew.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Counters {
-    nr_periods: u64,
-    nr_throttled: u64,
-    throttled_ns: u64,
-    nr_bursts: u64,
-    exceeded_ns: u64,
+/// Counts the end of a period, and of `more` unobserved ones after it.
+fn close_period(state: &mut TraceState, more: u64, is_throttled: bool) {
+    if is_throttled {
+        state.nr_periods += 1 + more;
+        state.nr_throttled += 1 + more;
+    } else if state.period_usage_ns > 0 {
+        state.nr_periods += 1;
+    }
+    if state.period_usage_ns > state.quota_ns {
+        state.nr_bursts += 1;
+        state.exceeded_ns += state.period_usage_ns - state.quota_ns;
+    }
+    state.period_usage_ns = 0;
 }
 
-impl Counters {
-    fn of(state: &TraceState) -> Self {
-        Self {
-            nr_periods: state.nr_periods,
-            nr_throttled: state.nr_throttled,
-            throttled_ns: state.throttled_ns,
-            nr_bursts: state.nr_bursts,
-            exceeded_ns: state.exceeded_ns,
-        }
-    }
-
-    /// Counts the end of a period, and of `more` unobserved ones after it.
-    fn close(&mut self, usage_ns: u64, quota_ns: u64, more: u64, is_throttled: bool) {
-        if is_throttled {
-            self.nr_periods += 1 + more;
-            self.nr_throttled += 1 + more;
-        } else if usage_ns > 0 {
-            self.nr_periods += 1;
-        }
-        if usage_ns > quota_ns {
-            self.nr_bursts += 1;
-            self.exceeded_ns += usage_ns - quota_ns;
-        }
-    }
-
-    /// Final counters, derived from the trace.
-    fn by(trace: &Trace) -> Self {
-        let mut counters = Self::of(&trace.begin);
-        let (quota_ns, period_ns) = (trace.begin.quota_ns, trace.begin.period_ns);
-        let mut usage_ns = trace.begin.period_usage_ns;
-        let mut boundary_ns = trace.begin.boundary_ns;
-        let mut throttled_since = BTreeMap::new();
-        for line in &trace.changes {
-            let Some(change) = change_of(line) else {
-                continue;
-            };
-            let mut ran_ns = change.ran_ns;
-            if change.refilled > 0 {
-                let first_ns = boundary_ns + period_ns;
-                boundary_ns += change.refilled * period_ns;
-                assert_eq!(boundary_ns, change.boundary_ns, "{change:?}");
-                // Time before the boundary belongs to the ended period.
-                let behind_ns = ran_ns.min(change.when_ns.saturating_sub(first_ns));
-                usage_ns += ran_ns - behind_ns;
-                let is_throttled = !throttled_since.is_empty();
-                counters.close(usage_ns, quota_ns, change.refilled - 1, is_throttled);
-                (usage_ns, ran_ns) = (0, behind_ns);
-            }
-            usage_ns += ran_ns;
-            match line {
-                Line::Charged(change) if change.throttled => {
-                    throttled_since.entry(change.cpu).or_insert(change.when_ns);
-                }
-                Line::Served(change) => {
-                    let since_ns = throttled_since.remove(&change.cpu).unwrap();
-                    // Two CPUs may read the clock in one order and take the lock in the other.
-                    counters.throttled_ns += change.when_ns.saturating_sub(since_ns);
-                }
-                _ => (),
-            }
-        }
-        counters
-    }
-
-    /// Counters as `show` has them.
-    fn shown(rig: &Rig) -> Self {
-        let quota = rig.quota("work");
-        Self {
-            nr_periods: quota.nr_periods,
-            nr_throttled: quota.nr_throttled,
-            throttled_ns: quota.throttled_usec,
-            nr_bursts: quota.nr_bursts,
-            exceeded_ns: quota.burst_usec,
-        }
-    }
-
-    fn in_usec(self) -> Self {
-        Self {
-            throttled_ns: self.throttled_ns / 1000,
-            exceeded_ns: self.exceeded_ns / 1000,
-            ..self
-        }
+/// A state's counters as `show` has them.
+fn as_shown(state: &TraceState) -> CpuStat {
+    CpuStat {
+        nr_periods: state.nr_periods,
+        nr_throttled: state.nr_throttled,
+        throttled_usec: state.throttled_ns / 1000,
+        nr_bursts: state.nr_bursts,
+        burst_usec: state.exceeded_ns / 1000,
     }
 }
 
@@ -199,22 +168,22 @@ fn start_trace(rig: &Rig) -> Running {
 
 /// Periods that have ended in a trace so far.
 fn refills_in(text: &str) -> u64 {
-    let refills = text.split("\"refilled\":").skip(1).map(|rest| {
-        let digits = rest.split(|next: char| !next.is_ascii_digit()).next();
-        digits
-            .and_then(|digits| digits.parse::<u64>().ok())
-            .unwrap_or(0)
-    });
-    refills.sum()
+    // The last line may be half written.
+    let lines = text
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok());
+    lines
+        .filter_map(|line: Line| change_of(&line).map(|change| change.refilled))
+        .sum()
 }
 
 /// Waits until the trace has all periods. The periods that the group has used are fewer than those
 /// that have passed; the trace itself is read rarely, because that takes time from the group.
 fn wait_for_periods(rig: &Rig, tracer: &Running) {
     let mut counted = 0;
-    let mut look_at = Counters::shown(rig).nr_periods;
+    let mut look_at = rig.quota("work").nr_periods;
     wait_until("the trace has all periods", || {
-        if Counters::shown(rig).nr_periods >= look_at {
+        if rig.quota("work").nr_periods >= look_at {
             counted = refills_in(&tracer.stdout());
             look_at += PERIODS.saturating_sub(counted).min(PERIODS / 10);
         }
@@ -242,12 +211,12 @@ fn stop(rig: &Rig, pids: &[i32]) {
             .all(|name| slot[*name] == 0);
         is_at_rest && pids.iter().all(|pid| is_stopped(*pid))
     });
-    let mut before = Counters::shown(rig);
+    let mut before = rig.quota("work");
     let mut equal = 0;
     wait_until("its counters stand still", || {
         // Each look at the slots takes longer than a period.
         rig.slot(&group).unwrap();
-        let now = Counters::shown(rig);
+        let now = rig.quota("work");
         equal = if now == before { equal + 1 } else { 0 };
         before = now;
         equal == 3
@@ -269,8 +238,7 @@ fn record(rig: &Rig) -> (Trace, u64) {
     let traced = tracer.stop();
     assert_eq!(traced.status.code(), Some(0), "{}", traced.stderr);
     let trace = Trace::parse(&traced.stdout);
-    let shown = Counters::shown(rig);
-    assert_eq!(shown, Counters::of(&trace.end).in_usec(), "show");
+    assert_eq!(rig.quota("work"), as_shown(&trace.end), "show");
     tell(&pids, Signal::SIGCONT);
     (trace, used_ns)
 }
@@ -290,15 +258,15 @@ fn no_window_of_2000_periods_exceeds_its_bound_and_counters_match_the_trace() {
         group.usage_ns().is_ok_and(|ns| ns > 200_000_000)
     });
     let (trace, used_ns) = record(&rig);
-    let (begin, counted) = (trace.begin, Counters::by(&trace));
+    let begin = trace.begin;
     let slack_ns = u64::from(begin.nr_cpus) * (begin.slice_ns + TICK_NS);
     assert_eq!(begin.nr_throttled_cpus, 0);
     assert!(trace.refills() >= PERIODS);
     assert!(trace.worst_overrun_ns() <= TICK_NS);
     assert!(trace.worst_excess_ns() <= slack_ns.cast_signed());
     assert_eq!(
-        counted,
-        Counters::of(&trace.end),
+        trace.worked_out(),
+        trace.end,
         "the trace, and the scheduler"
     );
     // The kernel's own is in microseconds, and read a moment before the tasks have stopped.
@@ -316,12 +284,12 @@ fn what_a_quota_dealt_in_2000_periods_is_all_that_was_used() {
     let work = rig.batch_burners("work", "--quota 1ms/2ms", all_cpus(), 2 * nr_cpus());
     let group = rig.host.batch("work");
     wait_until("the periods have ended", || {
-        Counters::shown(&rig).nr_periods >= PERIODS
+        rig.quota("work").nr_periods >= PERIODS
     });
     let pids = group.all_processes().unwrap();
     // Then no CPU is throttled, so none is in debt.
     stop(&rig, &pids);
-    let counted = Counters::shown(&rig);
+    let counted = rig.quota("work");
     // The first quota is there from the begin; that of the present period is not counted yet.
     let dealt_ns = (counted.nr_periods + 2) * 1_000_000;
     assert!(group.usage_ns().unwrap() <= dealt_ns, "{counted:?}");
