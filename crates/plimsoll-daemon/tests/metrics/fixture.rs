@@ -1,6 +1,6 @@
 //! States to make metrics of, and a server of them.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::mpsc::channel;
 
 use plimsoll_cgroupfs::CpuStat;
@@ -15,6 +15,8 @@ use plimsoll_engine::sample::{
     BatchCounts, BatchSample, HeadroomSample, PerTaskSample, Sample, SchedulerSample, SoftCapSample,
 };
 
+pub const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
 /// A server on loopback.
 pub struct Served {
     pub server: MetricsServer,
@@ -23,14 +25,7 @@ pub struct Served {
 
 impl Served {
     pub fn start(render: impl Fn() -> String + Send + Sync + 'static) -> Self {
-        Self::with_limits(render, Limits::default())
-    }
-
-    pub fn with_limits(
-        render: impl Fn() -> String + Send + Sync + 'static,
-        limits: Limits,
-    ) -> Self {
-        Self::at(SocketAddr::from(([127, 0, 0, 1], 0)), render, limits)
+        Self::at(ANY_PORT, render, Limits::default())
     }
 
     pub fn at(

@@ -50,17 +50,12 @@ impl Prometheus {
         let folder = tempfile::tempdir().unwrap();
         write_configuration(folder.path(), daemon.address);
         let (process, address) = start_process(folder.path());
-        let started = Self {
+        Self {
             process,
             address,
             folder,
             _daemon: daemon,
-        };
-        started.wait_for("Prometheus is ready", || {
-            let answer = http::try_request(address, "GET", "/-/ready", "");
-            answer.is_some_and(|answer| answer.status == 200)
-        });
-        started
+        }
     }
 
     fn wait_for(&self, what: &str, mut is_so: impl FnMut() -> bool) {
@@ -113,12 +108,13 @@ fn start_process(folder: &Path) -> (Child, SocketAddr) {
             .stderr(log)
             .spawn()
             .unwrap();
-        let mut is_healthy = false;
-        wait_until("Prometheus is healthy or has ended", || {
-            is_healthy = http::try_request(address, "GET", "/-/healthy", "").is_some();
-            is_healthy || process.try_wait().unwrap().is_some()
+        let mut is_ready = false;
+        wait_until("Prometheus is ready or has ended", || {
+            let answer = http::try_request(address, "GET", "/-/ready", "");
+            is_ready = answer.is_some_and(|answer| answer.status == 200);
+            is_ready || process.try_wait().unwrap().is_some()
         });
-        if is_healthy {
+        if is_ready {
             return (process, address);
         }
         // The process may have ended already.

@@ -81,24 +81,6 @@ fn the_text_is_never_made_twice_at_once_and_always_anew() {
 }
 
 #[test]
-fn a_connection_serves_several_requests() {
-    let (server, text) = start_with_state();
-    let mut stream = connect(server.address);
-    for _ in 0..3 {
-        let request = format!("GET /metrics HTTP/1.1\r\nHost: test\r\n{ACCEPT}\r\n");
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = Vec::new();
-        while !answer.ends_with(b"# EOF\n") {
-            let mut part = [0; 4096];
-            let length = stream.read(&mut part).unwrap();
-            assert!(length > 0, "closed");
-            answer.extend_from_slice(&part[..length]);
-        }
-        assert!(String::from_utf8(answer).unwrap().ends_with(&text));
-    }
-}
-
-#[test]
 fn a_request_that_is_too_large_or_no_request_is_refused() {
     let (server, text) = start_with_state();
     let address = server.address;
@@ -126,7 +108,7 @@ fn a_request_that_is_never_finished_is_given_up() {
         head: Duration::from_millis(1),
         ..Limits::default()
     };
-    let server = Served::with_limits(String::new, limits);
+    let server = Served::at(fixture::ANY_PORT, String::new, limits);
     let mut slow = connect(server.address);
     slow.set_nonblocking(true).unwrap();
     // A byte now and then does not help.
