@@ -56,24 +56,3 @@ impl Ownership {
         hierarchy.cpu_folder(hierarchy.base()).join("cgroup.procs")
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use plimsoll_cgroupfs::Version;
-
-    use super::*;
-
-    #[test]
-    fn a_tree_has_one_owner() {
-        let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("cgroup.procs"), "").unwrap();
-        let hierarchy = Hierarchy::at_folder(folder.path(), Version::V2);
-        let first = Ownership::take(&hierarchy).unwrap();
-        assert!(first.is_some());
-        assert!(Ownership::take(&hierarchy).unwrap().is_none());
-        drop(first);
-        assert!(Ownership::take(&hierarchy).unwrap().is_some());
-    }
-}
