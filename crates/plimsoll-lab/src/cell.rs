@@ -83,19 +83,3 @@ impl FromStr for Cell {
         Ok(cell)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bad_name_is_reported_with_the_allowed_ones() {
-        let of = |name: &str| name.parse::<Cell>().unwrap_err().to_string();
-        assert!(of("7/2/sched-ext").contains("KERNEL/CPUS/POLICY/WORKLOAD"));
-        assert!(of("5/2/alone/service-400").contains("allowed: 6.1, 6.12, 6.18, 7"));
-        assert!(of("7/3/alone/service-400").contains("allowed: 1, 2, 4"));
-        assert!(of("7/2/bogus/service-400").contains("allowed: alone, equal"));
-        assert!(of("7/2/alone/bogus").contains("allowed: service-400"));
-        assert!(of("7/2/alone/pipe").contains("pipe"));
-    }
-}

@@ -17,16 +17,6 @@ fn start(folder: &Path) -> CgroupWatch {
 }
 
 #[test]
-fn present_cgroups_are_reported_at_the_start() {
-    let folder = tempfile::tempdir().unwrap();
-    fs::create_dir_all(folder.path().join("a/b")).unwrap();
-    fs::write(folder.path().join("file"), "").unwrap();
-    let (mut watch, changes) = CgroupWatch::start(folder.path()).unwrap();
-    assert_eq!(changes, [appeared("/"), appeared("/a"), appeared("/a/b")]);
-    assert_eq!(watch.read_tree(os::now()).unwrap(), []);
-}
-
-#[test]
 fn a_tree_that_is_made_at_once_appears_once_and_goes_from_the_inside() {
     let folder = tempfile::tempdir().unwrap();
     let mut watch = start(folder.path());
