@@ -8,10 +8,8 @@ use std::process::Command;
 use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::Pid;
 
-use plimsoll_engine::tasks::children;
-
 use super::owner_process::change_everything;
-use crate::common::{Finished, Host, command_of, is_alive, wait_for, wait_until};
+use crate::common::{Finished, Host, command_of, wait_until};
 
 /// Prints the settings of its own process.
 const SHOW: [&str; 5] = [
@@ -115,28 +113,4 @@ fn a_signal_that_the_caller_blocks_is_passed_on_to_the_command() {
     nix::sys::signal::kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
     assert_eq!(running.finish().code(), 137);
     host.assert_clean();
-}
-
-#[test]
-fn a_command_that_was_not_started_ends_quietly_with_a_killed_run() {
-    let host = Host::new();
-    // The owner that is started meanwhile would be another child.
-    let keeps = host.sleeper("keeps", "");
-    let owner = Pid::from_raw(host.owner_pid());
-    // It does not answer, so that the command is not started.
-    nix::sys::signal::kill(owner, Signal::SIGSTOP).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let mark = folder.path().join("mark");
-    let running = host.start(["run", "--", "touch", mark.to_str().unwrap()]);
-    let held = wait_for("the process of the command", || {
-        children(running.pid()).first().copied()
-    });
-    running.send(Signal::SIGKILL);
-    wait_until("it has ended", || !is_alive(held));
-    nix::sys::signal::kill(owner, Signal::SIGCONT).unwrap();
-    let finished = running.finish();
-    assert_eq!((&*finished.stdout, &*finished.stderr), ("", ""));
-    assert!(!mark.exists());
-    keeps.stop();
-    wait_until("everything is as it was", || host.is_clean());
 }
