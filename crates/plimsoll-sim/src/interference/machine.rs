@@ -282,22 +282,23 @@ mod tests {
 
     #[test]
     fn spare_time_is_shared_in_proportion_to_quotas() {
-        let group = |quota| GroupParams {
+        let groups = [0.1, 0.2, 0.3].map(|quota| GroupParams {
             quota,
             mean: Some(0.5),
-        };
-        let groups = [group(0.5), group(0.25)];
-        let mut machine = Machine::new(&groups, &[BurstBound::Unlimited; 2]).unwrap();
+        });
+        let mut machine = Machine::new(&groups, &[BurstBound::Unlimited; 3]).unwrap();
         let quota_ns = machine.quota_ns.clone();
-        let mut period = |quotas: f64| {
-            let demand_ns: Vec<f64> = quota_ns.iter().map(|quota| quotas * quota).collect();
+        let mut period = |quotas: [f64; LANES]| {
+            let demands = quota_ns.iter().zip(quotas);
+            let demand_ns: Vec<f64> = demands.map(|(quota, quotas)| quotas * quota).collect();
             machine.period(&demand_ns)
         };
-        assert!(period(0.0).is_met);
-        // The spare quarter: two thirds for the first group, one third for the
-        // second.
-        assert!(!period(2.0).is_met);
-        let waiting = [0, 1].map(|group| machine.backlog_ns[group] / quota_ns[group]);
-        assert_eq!(waiting.map(|quotas| (quotas * 1e6).round()), [666_667.0; 2]);
+        assert!(period([0.0; LANES]).is_met && period([0.0; LANES]).is_met);
+        // Of the spare 40 % the second group wants 10 %, less than its share. The others share the
+        // rest: 75 % of their quotas, of the 200 % that each wants.
+        assert!(!period([3.0, 1.5, 3.0, 0.0]).is_met);
+        let waiting = [0, 1, 2].map(|group| machine.backlog_ns[group] / quota_ns[group]);
+        let rounded = waiting.map(|quotas| (quotas * 1e6).round() / 1e6);
+        assert_eq!(rounded, [1.25, 0.0, 1.25]);
     }
 }

@@ -132,6 +132,7 @@ mod tests {
         tally.run(70, 0);
         assert_eq!(tally.longer, 6);
         assert_eq!(tally.by_length.iter().sum::<u64>() + tally.longer, 70);
+        assert_eq!(tally.missed(), 69.0 / 70.0);
         let mut other = Tally::default();
         other.run(80, 66);
         assert_eq!((other.longer, other.periods), (14, 14));
