@@ -343,21 +343,6 @@ mod tests {
     }
 
     #[test]
-    fn tails_are_those_of_the_textbook() {
-        let groups = groups(&[Some(0.6)]);
-        let all = distributions();
-        let exponential = draws(&all[0], &groups, 0.0);
-        assert!((tail(&exponential[0], 1.2) - (-2.0_f64).exp()).abs() < 0.003);
-        // Poisson with mean 6: more than 10.
-        let poisson = draws(&all[1], &groups, 0.0);
-        assert!((tail(&poisson[0], 1.05) - 0.042_621).abs() < 0.002);
-        // Smallest value 0.45.
-        let pareto = draws(&all[2], &groups, 0.0);
-        assert_eq!(tail(&pareto[0], 0.449), 1.0);
-        assert!((tail(&pareto[0], 0.9) - 0.0625).abs() < 0.002);
-    }
-
-    #[test]
     fn measured_demand_without_a_mean_is_drawn_as_it_is() {
         let all = distributions();
         let draws = draws(&all[4], &groups(&[None]), 0.0);
