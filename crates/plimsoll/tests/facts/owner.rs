@@ -196,6 +196,7 @@ fn an_owner_that_is_stopped_is_named() {
         "show job",
         "show",
         "show --json",
+        "top --once",
         "restore",
         "daemon",
     ];

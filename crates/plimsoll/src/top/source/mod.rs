@@ -102,27 +102,13 @@ impl StateSource {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{BufRead as _, BufReader, Write as _};
     use std::os::unix::net::{UnixListener, UnixStream};
-    use std::thread;
 
     use nix::sys::socket::{Backlog, listen};
-    use plimsoll_daemon::control::protocol::{Answer, SOCKET};
+    use plimsoll_daemon::control::protocol::SOCKET;
     use plimsoll_engine::runtime::RuntimeFolder;
 
     use super::*;
-    use crate::top::testing;
-
-    /// Serves one connection: answers each line with the next of `answers`,
-    /// then closes it.
-    fn serve(listener: &UnixListener, answers: &[String]) {
-        let (stream, _) = listener.accept().unwrap();
-        let mut reader = BufReader::new(&stream);
-        for answer in answers {
-            reader.read_line(&mut String::new()).unwrap();
-            writeln!(&stream, "{answer}").unwrap();
-        }
-    }
 
     #[test]
     fn an_owner_with_a_full_queue_is_waited_for_as_long_as_for_an_answer() {
@@ -136,36 +122,5 @@ mod tests {
             panic!("it is not too late");
         };
         assert_eq!(after, Duration::from_millis(1));
-    }
-
-    #[test]
-    fn an_owner_is_asked_until_it_fails() {
-        let folder = tempfile::tempdir().unwrap();
-        let runtime = RuntimeFolder::at(folder.path());
-        let listener = UnixListener::bind(folder.path().join(SOCKET)).unwrap();
-        let state = testing::state(&[testing::group("encode", 5)]);
-        let good = serde_json::to_string(&Answer::State(Box::new(state.clone()))).unwrap();
-        let refused = serde_json::to_string(&Answer::Refused("not today".into())).unwrap();
-        let server = thread::spawn(move || {
-            serve(&listener, &[good.clone(), good.clone()]);
-            // To the owner that is asked again because it has ended the connection.
-            serve(&listener, &[good.clone(), refused]);
-            serve(&listener, &[good, "garbage".into()]);
-        });
-        let mut source = StateSource::new();
-        let found = || Owner::at(&runtime).unwrap();
-        source.owner = found();
-        assert_eq!(source.read().unwrap().state, state);
-        assert!(source.details("encode").unwrap().is_some());
-        assert_eq!(source.read().unwrap().state, state);
-        assert_eq!(source.read().unwrap_err().to_string(), "not today");
-        assert!(source.owner.is_none());
-        source.owner = found();
-        assert_eq!(source.read().unwrap().state, state);
-        let error = source.read().unwrap_err();
-        assert!(matches!(error, CommandError::Client(_)), "{error}");
-        assert!(source.owner.is_none());
-        server.join().unwrap();
-        assert!(found().is_none());
     }
 }
