@@ -252,8 +252,13 @@ static __noinline void
 to_overdue(struct bpf_iter_scx_dsq *waiting, struct task_struct *p, struct task_ctx *t, u32 why)
 {
 	s32 cpu = scx_bpf_task_cpu(p);
-	/* A CPU that goes offline waits for all tasks that it had. */
-	u64 queue = is_offline(cpu) ? SCX_DSQ_LOCAL_ON | cpu : overdue_id(llc_of(cpu));
+	/*
+	 * A CPU that goes offline waits for all tasks that it had. Before that it waits for RCU, and
+	 * is not asked to dispatch any more.
+	 */
+	bool is_awaited = is_offline(cpu) ||
+			  (t->in_own_queue && (p->flags & PF_KTHREAD || reads_rcu(p)));
+	u64 queue = is_awaited ? SCX_DSQ_LOCAL_ON | cpu : overdue_id(llc_of(cpu));
 	struct plimsoll_cpu *c;
 
 	t->overdue = why;
@@ -262,7 +267,7 @@ to_overdue(struct bpf_iter_scx_dsq *waiting, struct task_struct *p, struct task_
 	waiting_leaves(t);
 	/* Before a CPU looks. It is there already, so none has to look again. */
 	WRITE_ONCE(overdue_since_ns[llc_of(cpu)], bpf_ktime_get_ns() - INSERTION_NS - 1);
-	if (!is_offline(cpu) && kick_idle_of_llc(p, cpu))
+	if (!is_awaited && kick_idle_of_llc(p, cpu))
 		return;
 	/* Not for each of many: the one before would be preempted before it has run. */
 	c = cpu_at(cpu);

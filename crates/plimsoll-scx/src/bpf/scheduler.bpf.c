@@ -688,6 +688,10 @@ void BPF_STRUCT_OPS(plimsoll_cpu_offline, s32 cpu)
 			scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu, 0);
 		}
 	}
+	bpf_for_each (scx_dsq, p, overdue_id(llc_of(cpu)), 0) {
+		if (scx_bpf_task_cpu(p) == cpu)
+			scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, SCX_DSQ_LOCAL_ON | cpu, 0);
+	}
 }
 
 /*

@@ -51,6 +51,15 @@ static __always_inline bool is_dying(const struct task_struct *p)
 	return p->flags & PF_EXITING || UNTRUSTED(p)->signal->flags & SIGNAL_GROUP_EXIT;
 }
 
+/*
+ * Whether a task stands inside of a section that RCU waits for. Only a preemptible kernel has the
+ * count, where a reader can be preempted.
+ */
+static __always_inline bool reads_rcu(const struct task_struct *p)
+{
+	return bpf_core_field_exists(p->rcu_read_lock_nesting) && p->rcu_read_lock_nesting > 0;
+}
+
 /* Whether a task that is queued has to run now, regardless of limits. */
 static __always_inline bool is_overdue(const struct task_struct *p)
 {
@@ -58,12 +67,9 @@ static __always_inline bool is_overdue(const struct task_struct *p)
 
 	if (p->scx.flags & SCX_TASK_RESET_RUNNABLE_AT)
 		return false;
-	/* Only a preemptible kernel has this, where a reader can be preempted. */
-	if (bpf_core_field_exists(p->rcu_read_lock_nesting) && p->rcu_read_lock_nesting > 0)
-		overdue_ns = OVERDUE_READER_NS;
 	/* No event tells that no limit holds any more for a killed task that is parked or refused.
 	 */
-	if (is_dying(p))
+	if (reads_rcu(p) || is_dying(p))
 		overdue_ns = OVERDUE_READER_NS;
 	return watchdog_waited_ns(p) >= overdue_ns;
 }
