@@ -11,7 +11,7 @@ use thiserror::Error;
 use super::Service;
 use super::desired::Desired;
 use super::options::Starter;
-use super::parts::Planner;
+use super::parts::{ConfigFile, Planner};
 use crate::config::{Config, EnforcerWanted};
 
 /// A part of a configuration that this host cannot enforce.
@@ -83,6 +83,21 @@ impl Service {
 
     fn try_reload(&mut self) -> Result<Vec<String>, String> {
         let config = self.file.read_again().map_err(|error| error.to_string())?;
+        self.replace_config(config)
+    }
+
+    /// Has the owner go on without its file.
+    ///
+    /// # Errors
+    /// When the enforcer of an owner without a file cannot be started; the file stays in force.
+    pub(super) fn forget_file(&mut self) -> Result<(), String> {
+        self.replace_config(Config::of_no_file())?;
+        self.file = ConfigFile::none();
+        self.note_file();
+        Ok(())
+    }
+
+    fn replace_config(&mut self, config: Config) -> Result<Vec<String>, String> {
         let present = self.config();
         let same_enforcer = config.enforcer == present.enforcer;
         if same_enforcer {

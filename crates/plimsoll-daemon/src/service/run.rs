@@ -186,8 +186,10 @@ impl Service {
         if self.lifetime.leaves_groups() && self.table.len() > 0 {
             return tuning;
         }
-        self.file = ConfigFile::none();
-        self.note_file();
+        if !self.lifetime.leaves_groups() {
+            self.file = ConfigFile::none();
+            self.note_file();
+        }
         let mut report = self.enforcement.undo_all();
         self.notices.log_undo_problems(&report);
         report.extend(tuning);

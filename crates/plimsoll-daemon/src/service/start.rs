@@ -1,5 +1,7 @@
 //! Start of a service.
 
+use std::path::PathBuf;
+
 use plimsoll_cgroupfs::os;
 use plimsoll_engine::EngineError;
 use plimsoll_engine::cgroup::BusyMeter;
@@ -22,9 +24,10 @@ pub enum StartError {
     #[error(transparent)]
     Config(#[from] FileError),
     #[error(
-        "{0}; a daemon with this file was killed: mend it, or undo all with `plimsoll restore`"
+        "{problem}; a daemon with the file {file} was killed, and its groups stay: mend this, or \
+         undo them with `plimsoll restore`"
     )]
-    LeftConfig(FileError),
+    Left { file: String, problem: Box<Self> },
     #[error(transparent)]
     Engine(#[from] EngineError),
     #[error("cannot watch cgroups: {0}")]
@@ -35,30 +38,46 @@ pub enum StartError {
 }
 
 impl Service {
-    /// Undoes changes that an earlier process left behind, and applies the configuration.
+    /// Undoes changes that an earlier process left behind, and applies the configuration, or that
+    /// of a daemon that was killed.
     ///
     /// # Errors
     /// When the configuration is refused, before anything is undone, or nothing can be
     /// enforced at all.
     pub fn start(options: Options) -> std::result::Result<Self, StartError> {
+        let (requests, problem) = ClientRequests::read(options.runtime.clone());
+        if let Some(problem) = problem {
+            options.log.error("requested", &problem);
+        }
+        let given = options.config.clone();
+        let left = requests.requested.file.clone();
+        match left.filter(|_| given.is_none()) {
+            None => Self::start_with(given, options, requests),
+            Some(file) => {
+                let name = file.display().to_string();
+                let started = Self::start_with(Some(file), options, requests);
+                started.map_err(|problem| StartError::Left {
+                    file: name,
+                    problem: Box::new(problem),
+                })
+            }
+        }
+    }
+
+    fn start_with(
+        config: Option<PathBuf>,
+        options: Options,
+        requests: ClientRequests,
+    ) -> std::result::Result<Self, StartError> {
         let Options {
-            config,
-            runtime,
+            config: given,
             hierarchy,
             starter,
             heartbeat,
             log,
+            ..
         } = options;
-        let (requests, problem) = ClientRequests::read(runtime);
-        let is_on_demand = config.is_none();
-        let left = requests.requested.file.clone();
-        let file = match config {
-            Some(_) => ConfigFile::read(config)?,
-            None => ConfigFile::read(left).map_err(StartError::LeftConfig)?,
-        };
-        if let Some(problem) = problem {
-            log.error("requested", &problem);
-        }
+        let file = ConfigFile::read(config)?;
         // Before the undo of their groups, which moves the processes back.
         let in_cgroups = members_of_groups(&hierarchy);
         // Before the enforcer starts, which undoes what cannot be adopted.
@@ -91,7 +110,7 @@ impl Service {
             usage: UsageMeter::start(busy),
             notices,
             inbox,
-            lifetime: Lifetime::begin(now, is_on_demand),
+            lifetime: Lifetime::begin(now, given.is_none()),
         };
         service.notices.counters.reloads = 1;
         service.note_file();

@@ -33,7 +33,7 @@ impl Service {
             Request::Burst { enabled } => Ok(self.switch_burst(*enabled)),
             Request::Reload => self.answer_reload(),
             Request::Debug => Ok(Answer::Text(self.debug_text())),
-            Request::Restore => Ok(self.forget_sets()),
+            Request::Restore => Ok(self.restore()),
         }
     }
 }

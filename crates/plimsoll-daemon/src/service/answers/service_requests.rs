@@ -5,57 +5,61 @@ use std::collections::BTreeSet;
 use plimsoll_engine::undo::UndoReport;
 
 use super::super::Service;
-use super::super::parts::ConfigFile;
 use super::Refused;
 use crate::config::PROCESS_GROUP;
 use crate::control::protocol::{Answer, ReloadReport};
 
 impl Service {
-    /// Removes all knobs that were `set`, and the groups of a daemon that was killed. A daemon with
-    /// a configuration file keeps them.
-    pub(super) fn forget_sets(&mut self) -> Answer {
+    /// Undoes each `set`, and the groups of a daemon that was killed. A daemon with a configuration
+    /// file keeps all.
+    pub(super) fn restore(&mut self) -> Answer {
         let mut report = UndoReport::default();
-        if self.file.is_present() && !self.lifetime.is_on_demand() {
+        let foreign = self.table.entries().map(|(name, _)| name.clone());
+        let foreign = foreign.filter(|name| name.starts_with('/')).collect();
+        if !self.file.is_present() {
+            self.forget_sets(foreign, &mut report);
+        } else if self.lifetime.is_on_demand() {
+            match self.forget_file() {
+                Ok(()) => self.forget_sets(foreign, &mut report),
+                Err(problem) => report.problems.push(problem),
+            }
+        } else {
             let file = self.file.path().display();
             report.notes.push(format!(
                 "each `set` stays, because the daemon has a file ({file}); \
                  `plimsoll set TARGET --reset` undoes one"
             ));
-        } else {
-            let names = self.requests.commands().map(|(name, _)| name);
-            let of_processes = names.filter(|name| name.starts_with(PROCESS_GROUP));
-            let of_processes: Vec<String> = of_processes.cloned().collect();
-            for name in &of_processes {
-                self.end_command(name);
-            }
-            let commands: Vec<String> = self.requests.commands().map(|it| it.0.clone()).collect();
-            for name in commands {
-                if self.requests.put(&name, None) {
-                    self.request_command(&name);
-                    report.undone.push(name);
-                }
-            }
-            let foreign = self.table.entries().map(|(name, _)| name.clone());
-            let foreign = foreign.filter(|name| name.starts_with('/'));
-            let mut names: BTreeSet<String> = foreign.chain(of_processes).collect();
-            names.extend(std::mem::take(&mut self.requests.requested.overrides).into_keys());
-            self.file = ConfigFile::none();
-            self.requests.requested.file = None;
-            self.save_requests();
-            for name in names {
-                // A command may have the name of a group of the file that was set.
-                if self.requests.command(&name).is_none() {
-                    self.table.set_desired(&name, None);
-                    report.problems.extend(self.take_away(&name).problems);
-                }
-                report.undone.push(name);
-            }
-            if self.requests.requested.burst_off {
-                self.allow_burst(true);
-                report.undone.push("burst-enabled".into());
-            }
         }
         Answer::Restored(report)
+    }
+
+    /// Removes all knobs that were `set`, and groups that are desired no more.
+    fn forget_sets(&mut self, mut undesired: BTreeSet<String>, report: &mut UndoReport) {
+        let commands: Vec<String> = self.requests.commands().map(|it| it.0.clone()).collect();
+        for name in commands {
+            if name.starts_with(PROCESS_GROUP) {
+                self.end_command(&name);
+                undesired.insert(name);
+            } else if self.requests.put(&name, None) {
+                self.request_command(&name);
+                report.undone.push(name);
+            }
+        }
+        let overrides = std::mem::take(&mut self.requests.requested.overrides);
+        self.save_requests();
+        undesired.extend(overrides.into_keys());
+        for name in undesired {
+            // A command may have the name of a group of the file that was set.
+            if self.requests.command(&name).is_none() {
+                self.table.set_desired(&name, None);
+                report.problems.extend(self.take_away(&name).problems);
+            }
+            report.undone.push(name);
+        }
+        if self.requests.requested.burst_off {
+            self.allow_burst(true);
+            report.undone.push("burst-enabled".into());
+        }
     }
 
     pub(super) fn answer_reload(&mut self) -> Result<Answer, Refused> {
