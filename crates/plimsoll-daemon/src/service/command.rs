@@ -25,7 +25,7 @@ pub(super) struct CommandGroup {
     pub subject: String,
     #[serde(flatten)]
     pub asked: Asked,
-    /// What it began with, if it was `set` since.
+    /// Knobs that it began with, if it was `set` since.
     #[serde(default)]
     pub begun: Option<Asked>,
     /// Processes to be moved into the group when it is made: its members when the last owner

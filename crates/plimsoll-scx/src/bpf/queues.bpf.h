@@ -157,8 +157,7 @@ __noinline bool kick_idle_for(struct task_struct *p __arg_trusted)
  * Does so among the CPUs of the LLC of @cpu, at whose queue the others do not look. @p NULL: one on
  * which any task may run.
  */
-__noinline bool
-kick_idle_of_llc(struct task_struct *p __arg_trusted __arg_nullable, s32 cpu)
+__noinline bool kick_idle_of_llc(struct task_struct *p __arg_trusted __arg_nullable, s32 cpu)
 {
 	const volatile plim_u64 *of_llc = llc_cpus[llc_of(cpu)];
 	const struct cpumask *allowed = NULL;
@@ -253,11 +252,11 @@ to_overdue(struct bpf_iter_scx_dsq *waiting, struct task_struct *p, struct task_
 {
 	s32 cpu = scx_bpf_task_cpu(p);
 	/*
-	 * A CPU that goes offline waits for all tasks that it had. Before that it waits for RCU, and
-	 * is not asked to dispatch any more.
+	 * A CPU that goes offline waits for all tasks that it had. Before that it waits for RCU,
+	 * and is not asked to dispatch any more.
 	 */
-	bool is_awaited = is_offline(cpu) ||
-			  (t->in_own_queue && (p->flags & PF_KTHREAD || reads_rcu(p)));
+	bool is_awaited =
+		is_offline(cpu) || (t->in_own_queue && (p->flags & PF_KTHREAD || reads_rcu(p)));
 	u64 queue = is_awaited ? SCX_DSQ_LOCAL_ON | cpu : overdue_id(llc_of(cpu));
 	struct plimsoll_cpu *c;
 

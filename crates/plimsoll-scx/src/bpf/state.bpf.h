@@ -378,8 +378,8 @@ static __always_inline u64 cpus_of_word(const volatile plim_u64 *set,
  * The first CPU of a set from @cpu on, among those of @within, or, @without, among the others.
  * @within NULL: of all. nr_cpu_ids or more: none.
  */
-static __always_inline u32
-cpus_next(const volatile plim_u64 *set, const volatile plim_u64 *within, bool without, u32 cpu)
+static __always_inline u32 cpus_next(const volatile plim_u64 *set, const volatile plim_u64 *within,
+				     bool without, u32 cpu)
 {
 	u32 word = cpu / 64 % PLIMSOLL_CPU_WORDS;
 	u64 bits;

@@ -157,7 +157,7 @@ fn batch_work_that_exits_stays_behind_normal_work() {
         .for_each(|command| drop(command.finish()));
 }
 
-/// It is of nice 19, so that even half of the CPU is too much.
+/// `khugepaged` is of nice 19, so that even half of the CPU is too much.
 #[test]
 fn kernel_thread_of_one_cpu_has_no_more_than_its_share() {
     let rig = with_command();
