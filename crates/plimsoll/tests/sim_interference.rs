@@ -175,7 +175,10 @@ fn bad_input_is_refused_in_one_line_with_the_allowed_values() {
         ("--mean 70", "mean: `70` has no unit"),
         ("--mean -5%", "mean: `-5%` is negative"),
         ("--groups 0", "groups: `0` is out of range; allowed: 1 to"),
-        ("--groups 1001", "groups: `1001` is out of range; allowed: 1 to"),
+        (
+            "--groups 1001",
+            "groups: `1001` is out of range; allowed: 1 to",
+        ),
         ("--group quota=10% --mean 30%", "--mean"),
         ("--published --mean 30%", "--mean"),
     ] {
