@@ -6,7 +6,7 @@ use std::path::Path;
 use libbpf_rs::skel::{OpenSkel as _, SkelBuilder as _};
 use libbpf_rs::{Link, ProgramMut};
 
-use crate::kernel::{ENQUEUE_FLAGS, PROBED, missing_ops};
+use crate::kernel::{ENQUEUE_FLAGS, missing_ops};
 use crate::pins::{LINK, PROBE_LINKS};
 use crate::skel::{BpfSkel, BpfSkelBuilder, OpenBpfSkel};
 use crate::{SchedExtError, SchedExtKernel, capture};
@@ -21,8 +21,9 @@ pub struct Scheduler {
     /// The links of the scheduler's probes, with the names of their pins.
     probes: Vec<(&'static str, Link)>,
     pub skel: BpfSkel<'static>,
-    /// The probed functions that the kernel lacks: the scheduler runs without the probes of futexes.
-    pub dropped_ops: Vec<&'static str>,
+    /// Whether the kernel has the functions that the probes of futexes need: the scheduler runs
+    /// without them, too.
+    probes_futexes: bool,
 }
 
 impl Scheduler {
@@ -46,8 +47,8 @@ impl Scheduler {
             ops.cpu_release = std::ptr::null_mut();
         }
         configure(&mut skel).map_err(failed("configure"))?;
-        let dropped_ops = missing_ops(&types);
-        if !dropped_ops.is_empty() {
+        let probes_futexes = missing_ops(&types).is_empty();
+        if !probes_futexes {
             drop_probes(&mut skel);
         }
         set_dump_size(&mut skel).map_err(failed("configure"))?;
@@ -55,7 +56,7 @@ impl Scheduler {
             link: None,
             probes: Vec::new(),
             skel: skel.load().map_err(failed("load"))?,
-            dropped_ops,
+            probes_futexes,
         })
     }
 
@@ -85,11 +86,11 @@ impl Scheduler {
             probes.iter().map(|probe| probe.attach()).collect()
         };
         let mut links = attach(&of_kernel).map_err(failed("attach"))?;
-        if self.dropped_ops.is_empty() {
-            match attach(&of_futexes) {
-                Ok(attached) => links.extend(attached),
-                Err(_) => self.dropped_ops.extend(PROBED),
-            }
+        // A kernel may have them and refuse the probes all the same.
+        if self.probes_futexes
+            && let Ok(attached) = attach(&of_futexes)
+        {
+            links.extend(attached);
         }
         self.probes = PROBE_LINKS.into_iter().zip(links).collect();
         Ok(())

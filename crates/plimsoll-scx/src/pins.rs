@@ -80,7 +80,7 @@ impl Pins {
         }
         let owner = self.folder.join(OWNER);
         let claimed = fs::create_dir_all(&self.folder).and_then(|()| {
-            // That of an owner whose scheduler is gone.
+            // The owner before, if there is one, has no scheduler any more.
             let _ = fs::remove_file(&owner);
             symlink(id_of(runtime)?, &owner)
         });

@@ -76,7 +76,8 @@ pub enum Request {
     Reload,
     /// Read the owner's own state, as text for people.
     Debug,
-    /// Remove all knobs that were `set`, of an owner without a configuration file.
+    /// Remove all knobs that were `set`, and the groups of a daemon that was killed. A daemon with a
+    /// configuration file keeps them.
     Restore,
 }
 

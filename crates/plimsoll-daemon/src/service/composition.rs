@@ -52,7 +52,9 @@ impl Service {
 
     /// Writes down which file this owner has, if the note is of another one.
     pub(super) fn note_file(&mut self) {
-        let path = self.file.is_present().then(|| self.file.path().to_owned());
+        // JSON has no other.
+        let is_text = self.file.is_present() && self.file.path().to_str().is_some();
+        let path = is_text.then(|| self.file.path().to_owned());
         if self.requests.requested.file != path {
             self.requests.requested.file = path;
             self.save_requests();

@@ -81,23 +81,21 @@ impl Service {
         reloaded
     }
 
-    fn try_reload(&mut self) -> Result<Vec<String>, String> {
-        let config = self.file.read_again().map_err(|error| error.to_string())?;
-        self.replace_config(config)
-    }
-
-    /// Has the owner go on without its file.
+    /// Has the owner go on without its file. The caller removes the groups of the file, and adopts
+    /// the others.
     ///
     /// # Errors
-    /// When the enforcer of an owner without a file cannot be started; the file stays in force.
+    /// When no enforcer can be started: the owner ends, and leaves all groups.
     pub(super) fn forget_file(&mut self) -> Result<(), String> {
-        self.replace_config(Config::of_no_file())?;
+        self.install(None)
+            .inspect_err(|_| self.lifetime.end(true))?;
         self.file = ConfigFile::none();
         self.note_file();
         Ok(())
     }
 
-    fn replace_config(&mut self, config: Config) -> Result<Vec<String>, String> {
+    fn try_reload(&mut self) -> Result<Vec<String>, String> {
+        let config = self.file.read_again().map_err(|error| error.to_string())?;
         let present = self.config();
         let same_enforcer = config.enforcer == present.enforcer;
         if same_enforcer {
@@ -155,10 +153,10 @@ impl Service {
     /// Puts another enforcer in the place of the present one. Groups stay limited in between.
     fn change_enforcer(&mut self, config: &Config) -> Result<(), String> {
         let changed = self
-            .install(config.enforcer)
+            .install(Some(config.enforcer))
             .and_then(|()| self.check_rules(config));
         if changed.is_err()
-            && let Err(error) = self.install(self.config().enforcer)
+            && let Err(error) = self.install(Some(self.config().enforcer))
         {
             // Limits stay, and follow nothing. The service manager starts the daemon again.
             self.notices
@@ -170,7 +168,7 @@ impl Service {
         changed
     }
 
-    fn install(&mut self, wanted: EnforcerWanted) -> Result<(), String> {
+    fn install(&mut self, wanted: Option<EnforcerWanted>) -> Result<(), String> {
         // The next enforcer has it set again.
         let tuning = self.fair.tuning.put_back(&self.enforcement);
         self.notices.log_undo(&tuning, "for another enforcer");
@@ -184,7 +182,7 @@ impl Service {
     }
 
     /// Applies all groups, which the enforcer adopts, and undoes the changes that no group needs.
-    fn adopt_groups(&mut self) {
+    pub(super) fn adopt_groups(&mut self) {
         self.reconcile();
         let left = self.finish_adoption();
         self.notices

@@ -158,7 +158,7 @@ impl SchedExtEnforcer {
         let was_left = self.is_left;
         let found = self.find_scheduler();
         if found.is_err() && was_left {
-            // It stays for the next owner.
+            // The scheduler stays for the next owner.
             self.let_go_of_scheduler();
             self.is_left = true;
         } else if found.is_err() {

@@ -89,7 +89,7 @@ fn own_cgroups(hierarchy: &Arc<Hierarchy>) -> Vec<(String, String)> {
     outer.iter().chain(&inner).filter_map(group_of).collect()
 }
 
-/// Lets a running owner undo every `set`; it keeps its other groups.
+/// Lets a running owner undo every `set`, and the groups of a daemon that was killed.
 fn ask_owner(mut owner: Owner) -> Result<UndoReport> {
     match owner.ask(&Request::Restore)? {
         Answer::Restored(report) => Ok(report),

@@ -169,7 +169,7 @@ fn succeed(runtime: &RuntimeFolder, hierarchy: &Hierarchy) -> Result<Ownership> 
     };
     let mut owner = match Owner::at(runtime)? {
         Some(owner) => owner,
-        // It may be starting.
+        // An owner may be starting.
         None => match (wait_for_ownership(hierarchy, other), Owner::at(runtime)?) {
             (Err(_), Some(owner)) => owner,
             (waited, _) => return waited,

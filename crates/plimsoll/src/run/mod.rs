@@ -59,11 +59,14 @@ fn stem(command: &OsStr) -> String {
         .map(|c| if allowed(c) { c } else { '_' })
         .take(48)
         .collect();
-    let clean = clean.trim_start_matches(|c: char| !c.is_ascii_alphanumeric());
-    // Names that begin with it are those of groups of processes.
+    let is_no_start = |c: char| !c.is_ascii_alphanumeric();
+    let clean = clean.trim_start_matches(is_no_start);
+    // Groups of processes have names that begin with `pid-`.
     let clean = clean.trim_start_matches("pid-");
-    let stem = if clean.is_empty() { "run" } else { clean };
-    stem.to_owned()
+    match clean.trim_start_matches(is_no_start) {
+        "" | "pid" => "run".to_owned(),
+        stem => stem.to_owned(),
+    }
 }
 
 /// Text of the command, shortened because the length of a request is limited.

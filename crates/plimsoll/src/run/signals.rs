@@ -77,7 +77,8 @@ impl Signals {
             if let Some(status) = child.try_wait().map_err(failed)? {
                 return Ok(status);
             }
-            // The shell, which waits for this process alone, takes its terminal back.
+            // The shell, which waits for this process alone, takes its terminal back. A process can
+            // always stop itself.
             if child.has_stopped().map_err(failed)? && is_in_foreground() {
                 let _ = raise(Signal::SIGSTOP);
             }

@@ -152,7 +152,7 @@ fn batch_work_of_an_llc_that_a_real_time_task_has_to_itself_runs_elsewhere() {
     work.stop();
 }
 
-/// With more CPUs than a word has bits the program has more code, which the kernel verifies.
+/// The kernel verifies more of the program where there are more CPUs than bits in a word.
 #[test]
 fn nothing_keeps_it_from_loading_for_128_cpus() {
     let host = Host::new();

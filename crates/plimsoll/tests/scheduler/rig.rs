@@ -505,8 +505,8 @@ pub fn cgroup_id(group: &CpuGroup) -> u64 {
     fs::metadata(group.cpu_file("")).unwrap().ino()
 }
 
-/// Makes khugepaged scan all memory continuously, with pauses. It waits behind every burner, and
-/// blocks each process whose memory it has begun to scan.
+/// Makes khugepaged scan all memory again and again. It waits behind every burner, and blocks each
+/// process whose memory it has begun to scan.
 pub struct EagerHugePages(Vec<(PathBuf, String)>);
 
 impl EagerHugePages {

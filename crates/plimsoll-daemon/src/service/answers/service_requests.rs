@@ -20,7 +20,10 @@ impl Service {
             self.forget_sets(foreign, &mut report);
         } else if self.lifetime.is_on_demand() {
             match self.forget_file() {
-                Ok(()) => self.forget_sets(foreign, &mut report),
+                Ok(()) => {
+                    self.forget_sets(foreign, &mut report);
+                    self.adopt_groups();
+                }
                 Err(problem) => report.problems.push(problem),
             }
         } else {

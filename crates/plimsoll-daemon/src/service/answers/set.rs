@@ -157,6 +157,7 @@ impl Service {
                 .then(|| FoundTarget::Cgroup(target.to_owned()))
                 .ok_or(refused)
         })?;
+        self.check_is_whole(target, handle, &found)?;
         let key = match &found {
             // The group of a process ends with its knobs.
             FoundTarget::Command(name) if name.starts_with(PROCESS_GROUP) => {

@@ -57,15 +57,18 @@ impl Enforcement {
         Ok((enforcement, enforcing.left_behind))
     }
 
-    /// Starts another enforcer in the place of the present one, which has left its groups. Returns
-    /// the undo of changes that the new one cannot adopt.
+    /// Starts another enforcer in the place of the present one, which has left its groups; `None`:
+    /// one for any client. Returns the undo of changes that the new one cannot adopt.
     ///
     /// # Errors
     /// When the new one cannot be started; the present one stays, and has no groups.
-    pub fn replace(&mut self, wanted: EnforcerWanted) -> Result<UndoReport> {
+    pub fn replace(&mut self, wanted: Option<EnforcerWanted>) -> Result<UndoReport> {
         // The next enforcer may take over what still holds limits.
         self.handover = None;
-        let enforcing = self.starter.start(wanted)?;
+        let enforcing = match wanted {
+            Some(wanted) => self.starter.start(wanted)?,
+            None => self.starter.start_for_any()?,
+        };
         self.shared.replace(enforcing.enforcer);
         self.machine = None;
         self.handover = enforcing.handover;

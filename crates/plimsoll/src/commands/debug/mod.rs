@@ -46,7 +46,7 @@ pub fn run(args: &DebugArgs) -> Result<ExitCode> {
         }
     };
     if args.output.json {
-        output::print_json("plimsoll.debug/1", &document)?;
+        output::print_json("plimsoll.debug/2", &document)?;
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(snapshot) = &document.scheduler {
