@@ -23,7 +23,7 @@ pub enum PatternError {
     PathOfUnit,
     #[error("ends in none of .service, .scope and .slice")]
     NoUnit,
-    #[error("begins with the mount point, and not below it")]
+    #[error("has the mount point, below which patterns begin, in front")]
     MountPoint,
     #[error("is no pattern ({})", .0.kind())]
     Syntax(#[source] globset::Error),
@@ -72,6 +72,7 @@ pub(super) fn parse_unit(text: &str) -> Result<Glob, PatternError> {
     parse(text)
 }
 
+/// Whether a name is that of a systemd unit which can have a cgroup.
 pub(crate) fn is_unit(name: &str) -> bool {
     UNIT_ENDS
         .iter()
@@ -124,7 +125,7 @@ mod tests {
             ("/a/", "ends in a `/`"),
             ("/a//b", "has an empty part"),
             ("/../a", "has an empty part, `.` or `..`"),
-            ("/sys/fs/cgroup/cpu/a", "begins with the mount point"),
+            ("/sys/fs/cgroup/cpu/a", "has the mount point"),
             ("/[b", "is no pattern (unclosed character class"),
         ] {
             let error = parse_cgroup(text).unwrap_err().to_string();

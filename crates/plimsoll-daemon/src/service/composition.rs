@@ -52,7 +52,7 @@ impl Service {
 
     /// Writes down which file this owner has, if the note is of another one.
     pub(super) fn note_file(&mut self) {
-        // JSON has no other.
+        // JSON cannot hold a path that is no text.
         let is_text = self.file.is_present() && self.file.path().to_str().is_some();
         let path = is_text.then(|| self.file.path().to_owned());
         if self.requests.requested.file != path {

@@ -294,8 +294,8 @@ mod tests {
             machine.period(&demand_ns)
         };
         assert!(period([0.0; LANES]).is_met && period([0.0; LANES]).is_met);
-        // Of the spare 40 % the second group wants 10 %, less than its share. The others share the
-        // rest: 75 % of their quotas, of the 200 % that each wants.
+        // The second group wants 10 % of the spare 40 %, which is less than its share. The others
+        // share the rest: 75 % of their quotas, of the 200 % that each wants.
         assert!(!period([3.0, 1.5, 3.0, 0.0]).is_met);
         let waiting = [0, 1, 2].map(|group| machine.backlog_ns[group] / quota_ns[group]);
         let rounded = waiting.map(|quotas| (quotas * 1e6).round() / 1e6);

@@ -18,6 +18,7 @@ impl Service {
         let foreign = foreign.filter(|name| name.starts_with('/')).collect();
         if !self.file.is_present() {
             self.forget_sets(foreign, &mut report);
+            self.reconcile();
         } else if self.lifetime.is_on_demand() {
             match self.forget_file() {
                 Ok(()) => {

@@ -157,7 +157,8 @@ fn batch_work_that_exits_stays_behind_normal_work() {
         .for_each(|command| drop(command.finish()));
 }
 
-/// `khugepaged` is of nice 19, so that even half of the CPU is too much.
+/// `khugepaged` is of nice 19: a seventieth of the CPU is its share. It may be ahead of that by two
+/// requests and a tick, 10 ms, so that 30 ms are none of chance.
 #[test]
 fn kernel_thread_of_one_cpu_has_no_more_than_its_share() {
     let rig = with_command();
@@ -175,7 +176,7 @@ fn kernel_thread_of_one_cpu_has_no_more_than_its_share() {
     let used_ns = || (fair.usage_ns().unwrap(), task_ns(thread).unwrap());
     let begin_ns = used_ns();
     wait_until("it has run beside the other", || {
-        used_ns().1 > begin_ns.1 + 10_000_000
+        used_ns().1 > begin_ns.1 + 30_000_000
     });
     let end_ns = used_ns();
     let (normal_ns, thread_ns) = (end_ns.0 - begin_ns.0, end_ns.1 - begin_ns.1);
