@@ -209,14 +209,20 @@ pub fn record(
     let recorder = Recorder::start(cgroup)?;
     let arrived = RefCell::new(Vec::new());
     let ring = ring(&recorder, &arrived)?;
-    // Lines of an earlier reader.
+    // Lines of an earlier reader, which may have left no room. After a killed one more may follow.
     let _ = ring.consume();
     arrived.take();
-    let mut wanted = on_line(Line::Begin(recorder.state()?));
+    recorder.renew();
+    let begin = recorder.state()?;
+    let is_later =
+        |found: &plimsoll_trace| found.slot == recorder.slot && found.sequence > begin.sequence;
+    let mut wanted = on_line(Line::Begin(begin));
     let mut pass_on = |ring: &RingBuffer<'_>, timeout| {
         // An error is an interruption.
         let _ = ring.poll(timeout);
-        arrived.take().iter().map(line_of).all(&mut on_line)
+        let arrived = arrived.take();
+        let mut lines = arrived.iter().filter(|found| is_later(found)).map(line_of);
+        lines.all(&mut on_line)
     };
     while wanted && go_on() {
         recorder.renew();
