@@ -74,17 +74,4 @@ impl Workload {
             _ => Ok(()),
         }
     }
-
-    /// Description for a table.
-    #[must_use]
-    pub fn words(self) -> String {
-        match self {
-            Self::Service400 => "400 requests/s of 300 µs".to_owned(),
-            Self::Load(percent) => format!("requests of 300 µs, {percent} % of the machine"),
-            Self::Seeds(percent) => format!("eight runs, {percent} % of the machine"),
-            Self::Tcp400 => "400 requests/s of 300 µs over loopback TCP".to_owned(),
-            Self::Web => "web server beside a video encoder".to_owned(),
-            other => other.to_string(),
-        }
-    }
 }

@@ -126,8 +126,10 @@ fn page(results: &Results, promises: &[PromiseRow]) -> String {
          generates this page from [results.json](results.json), which `make lab WRITE=docs/results.json` \
          and `make lab-full WRITE=docs/results.json` update.\n\n\
          Kernels: {}. {} cells.\n\n\
-         Each row names its cell. One command repeats it, in about two minutes on an idle machine after the \
-         build (other projects' schedulers take some minutes more to build):\n\n\
+         A cell's name is KERNEL/CPUS/POLICY/WORKLOAD. One command repeats it and prints all its figures \
+         (more quantiles, failed requests, inversions, the controller's CPU time), in about two minutes \
+         on an idle machine after the build (other projects' schedulers take some minutes more to \
+         build):\n\n\
          ```console\n$ make lab CELL=7/2/sched-ext/service-400\n```\n\n\
          Virtual time shows scheduling: which thread waits, for how long, and how many instructions the \
          scheduler takes. It has no caches, memory bandwidth or frequencies, and SMT siblings do not \
@@ -139,10 +141,6 @@ fn page(results: &Results, promises: &[PromiseRow]) -> String {
     text.push_str(&beside::tables(results));
     text.push_str(&seeds::table(results));
     text.push_str(&sources::tables(results));
-    let _ = write!(
-        text,
-        "\n## Promises\n\n{BEGIN}\n{}\n{END}",
-        promises_table(promises)
-    );
+    let _ = write!(text, "\n## Promises\n\n{}", promises_table(promises));
     text
 }

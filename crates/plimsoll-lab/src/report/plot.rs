@@ -95,21 +95,24 @@ pub fn all(results: &Results) -> Result<Vec<(String, String)>> {
     Ok(files)
 }
 
-/// Markdown of a workload's plot.
-pub fn image(results: &Results, workload: Workload) -> &'static str {
+/// Markdown of the plots of services.
+pub fn images(results: &Results) -> String {
     let some = |panel: fn(&Results, KernelVersion) -> Panel| {
         let mut panels = KERNELS.iter().map(|kernel| panel(results, *kernel));
         panels.any(|panel| has_points(&panel))
     };
-    match workload {
-        Workload::Service400 if some(distribution) => {
-            "![Latency of the service beside batch work, by quantile](results-distribution.svg)\n\n"
-        }
-        Workload::Load(30) if some(against_load) => {
-            "![p99 of the service against its share of the machine](results-load.svg)\n\n"
-        }
-        _ => "",
+    let mut text = String::new();
+    if some(distribution) {
+        text.push_str(
+            "![Latency of the service beside batch work, by quantile](results-distribution.svg)\n\n",
+        );
     }
+    if some(against_load) {
+        text.push_str(
+            "![p99 of the service against its share of the machine](results-load.svg)\n\n",
+        );
+    }
+    text
 }
 
 /// Markdown of the plot of headroom's latency table.

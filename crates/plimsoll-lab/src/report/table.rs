@@ -37,14 +37,18 @@ impl Table {
                 .map(|cell| cell.chars().count());
             widths.max().unwrap_or(0)
         };
+        // Words to the left, numbers to the right.
+        let is_of_words = |at: usize| {
+            let first = self.rows.first();
+            at == 0 || first.is_some_and(|row| row[at].starts_with('`'))
+        };
         let line = |cells: &[String]| {
             let padded: Vec<String> = used
                 .iter()
                 .map(|at| {
                     let fill = " ".repeat(width(*at) - cells[*at].chars().count());
                     let cell = &cells[*at];
-                    // Words to the left, numbers to the right.
-                    if *at == 0 || cell.starts_with('`') {
+                    if is_of_words(*at) {
                         format!("{cell}{fill}")
                     } else {
                         format!("{fill}{cell}")
@@ -56,12 +60,8 @@ impl Table {
         let rules: Vec<String> = used
             .iter()
             .map(|at| {
-                let last = self
-                    .rows
-                    .first()
-                    .is_some_and(|row| row[*at].starts_with('`'));
                 let dashes = "-".repeat(width(*at).max(3) - 1);
-                if *at == 0 || last {
+                if is_of_words(*at) {
                     format!("{dashes}-")
                 } else {
                     format!("{dashes}:")

@@ -2,7 +2,7 @@
 //!
 //! Each test measures, and prints a figure with its bounds. A missed bound is no failure: a single
 //! sample of a loaded kernel changes with each byte of the program, so `plimsoll-lab promises`
-//! takes several, and docs/results.md says what is met. A test fails only if it cannot measure.
+//! takes several, and docs/promises.json says what is met. A test fails only if it cannot measure.
 //!
 //! The module of a test is its machine: `stock` (Linux 6.18, two CPUs), `scheduler` (7, two),
 //! `one_cpu` and `four_cpus` (7).
