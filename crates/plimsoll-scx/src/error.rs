@@ -37,6 +37,10 @@ pub enum SchedExtError {
     #[error("another sched_ext scheduler is loaded: {0}")]
     OtherScheduler(String),
 
+    /// Two owners with runtime folders of their own load one at the same time.
+    #[error("another owner loads the sched_ext scheduler")]
+    OtherOwner,
+
     #[error("cannot read {path}: {source}")]
     Read { path: PathBuf, source: io::Error },
 

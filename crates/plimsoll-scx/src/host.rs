@@ -48,31 +48,31 @@ impl SchedExtHost {
     /// Whether Plimsoll's scheduler is loaded with groups of this user. Costs a few small reads.
     pub fn serves(runtime: &RuntimeFolder) -> bool {
         let loaded = SchedExtKernel::host().scheduler().ok().flatten();
-        let pins = Pins::of_this_host();
-        loaded.is_some_and(|name| is_ours(&name)) && pins.are_of(runtime) && !pins.are_left(runtime)
+        let pins = Pins::of(runtime);
+        loaded.is_some_and(|name| is_ours(&name)) && pins.are_own() && !pins.are_left()
     }
 
     /// Whether an owner that is gone has left the scheduler, which goes on until it is unloaded.
     pub fn is_left(runtime: &RuntimeFolder) -> bool {
-        Pins::of_this_host().are_left(runtime)
+        Pins::of(runtime).are_left()
     }
 
     /// Whether an owner with this runtime folder, be it the caller, has left the scheduler.
     pub fn is_of(runtime: &RuntimeFolder) -> bool {
-        Pins::of_this_host().are_of(runtime)
+        Pins::of(runtime).are_own()
     }
 
     /// Removes the scheduler that an earlier owner has left. When this returns, another can be
     /// loaded. The caller owns the tree.
-    pub fn unload() -> UndoReport {
-        Pins::of_this_host().remove()
+    pub fn unload(runtime: &RuntimeFolder) -> UndoReport {
+        Pins::of(runtime).remove()
     }
 
     /// Removes the scheduler of an owner that is gone from the kernel, and the kernel's dump. The
     /// caller owns the tree.
     pub fn clean_up(runtime: &RuntimeFolder) -> UndoReport {
         let mut report = match Self::is_left(runtime) {
-            true => Self::unload(),
+            true => Self::unload(runtime),
             false => UndoReport::default(),
         };
         let dump = runtime.path().join(DUMP);

@@ -33,35 +33,43 @@ const BUILD: &str = "build";
 /// Build of this scheduler: the hash of its program.
 const THIS_BUILD: &str = env!("PLIMSOLL_BPF_HASH");
 
-/// The folder of the pins in the BPF file system.
+/// The folder of the pins in the BPF file system, as the owners with one runtime folder use it: they
+/// remove nothing of others.
 #[derive(Debug, Clone)]
 pub(crate) struct Pins {
     folder: PathBuf,
+    runtime: RuntimeFolder,
+    /// Identifies the runtime folder, also once that has been removed; `None`: there was none.
+    id: Option<String>,
 }
 
 impl Pins {
-    pub fn of_this_host() -> Self {
-        Self::at(PIN_FOLDER)
+    pub fn of(runtime: &RuntimeFolder) -> Self {
+        Self::at(PIN_FOLDER, runtime)
     }
 
-    pub fn at(folder: impl Into<PathBuf>) -> Self {
-        let folder = folder.into();
-        Self { folder }
+    pub fn at(folder: impl Into<PathBuf>, runtime: &RuntimeFolder) -> Self {
+        Self {
+            folder: folder.into(),
+            runtime: runtime.clone(),
+            id: id_of(runtime).ok(),
+        }
     }
 
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Returns whether an owner with this runtime folder has made them, be it alive or not.
-    pub fn are_of(&self, runtime: &RuntimeFolder) -> bool {
-        let owner = fs::read_link(self.folder.join(OWNER));
-        owner.is_ok_and(|owner| id_of(runtime).is_ok_and(|id| owner == Path::new(&id)))
+    /// Returns whether an owner with the runtime folder has made them, be it alive or not.
+    pub fn are_own(&self) -> bool {
+        let owner = fs::read_link(self.folder.join(OWNER)).ok();
+        let id = self.id.as_ref().map(PathBuf::from);
+        id.is_some() && owner == id
     }
 
     /// Returns whether that owner is gone: the next owner or `restore` removes them.
-    pub fn are_left(&self, runtime: &RuntimeFolder) -> bool {
-        self.are_of(runtime) && !journal::has_owner(runtime.path())
+    pub fn are_left(&self) -> bool {
+        self.are_own() && !journal::has_owner(self.runtime.path())
     }
 
     /// Returns whether they are of a scheduler of this build, which may have been thrown out.
@@ -70,19 +78,20 @@ impl Pins {
         build.is_ok_and(|build| build == Path::new(THIS_BUILD)) && self.folder.join(LINK).exists()
     }
 
-    /// Makes the folder that of an owner, which is to load a scheduler.
+    /// Makes the folder that of an owner, which is to load a scheduler. No other has one.
     ///
     /// # Errors
     /// When the BPF file system does not allow it.
-    pub fn claim(&self, runtime: &RuntimeFolder) -> Result<(), SchedExtError> {
-        if self.are_of(runtime) {
+    pub fn claim(&self) -> Result<(), SchedExtError> {
+        if self.are_own() {
             return Ok(());
         }
         let owner = self.folder.join(OWNER);
         let claimed = fs::create_dir_all(&self.folder).and_then(|()| {
             // The owner before, if there is one, has no scheduler any more.
             let _ = fs::remove_file(&owner);
-            symlink(id_of(runtime)?, &owner)
+            let id = self.id.as_ref().ok_or(ErrorKind::NotFound)?;
+            symlink(id, &owner)
         });
         claimed.map_err(|source| self.failed(source))
     }
@@ -90,8 +99,11 @@ impl Pins {
     /// Removes the pins of an earlier scheduler, and notes that the next ones are of this build.
     ///
     /// # Errors
-    /// When the BPF file system does not allow it.
+    /// When another owner has claimed them, or the BPF file system does not allow it.
     pub fn renew(&self) -> Result<(), SchedExtError> {
+        if !self.are_own() {
+            return Err(SchedExtError::OtherOwner);
+        }
         let renewed = self.remove_pins().and_then(|()| {
             let build = self.folder.join(BUILD);
             symlink(THIS_BUILD, build)
@@ -108,6 +120,9 @@ impl Pins {
     /// Removes the scheduler, if there is one, from the kernel: when this returns it has ended. Its
     /// maps stay pinned, and can be read.
     pub fn remove_link(&self) {
+        if !self.are_own() {
+            return;
+        }
         let pin = self.folder.join(LINK);
         if pin.exists()
             && let Ok(link) = Link::open(&pin)
@@ -122,9 +137,12 @@ impl Pins {
 
     /// Removes the scheduler from the kernel, and all pins.
     pub fn remove(&self) -> UndoReport {
+        let mut report = UndoReport::default();
+        if !self.are_own() {
+            return report;
+        }
         // Removing the pins alone would end it some time later.
         self.remove_link();
-        let mut report = UndoReport::default();
         let removed = self.remove_pins();
         match removed.and_then(|()| fs::remove_dir_all(&self.folder)) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -159,35 +177,36 @@ mod tests {
     fn the_pins_of_a_killed_owner_are_left_to_the_next_one_of_its_runtime_folder() {
         let folder = tempfile::tempdir().unwrap();
         let runtime = RuntimeFolder::at(folder.path());
-        let pins = Pins::at(folder.path().join("pins"));
-        assert!(!pins.are_of(&runtime) && !pins.are_left(&runtime));
+        let pins = Pins::at(folder.path().join("pins"), &runtime);
+        assert!(!pins.are_own() && !pins.are_left());
         let journal = Journal::create(runtime.path(), &Header::new("groups", "")).unwrap();
-        pins.claim(&runtime).unwrap();
-        assert!(pins.are_of(&runtime) && !pins.are_left(&runtime));
+        pins.claim().unwrap();
+        assert!(pins.are_own() && !pins.are_left());
         drop(journal);
-        assert!(pins.are_left(&runtime));
+        assert!(pins.are_left());
         let elsewhere = tempfile::tempdir().unwrap();
-        let other = RuntimeFolder::at(elsewhere.path());
-        assert!(!pins.are_left(&other));
+        let others = Pins::at(pins.folder(), &RuntimeFolder::at(elsewhere.path()));
+        assert!(!others.are_left());
         // Its scheduler is gone.
-        pins.claim(&other).unwrap();
-        assert!(!pins.are_of(&runtime) && pins.are_left(&other));
-        assert_eq!(pins.remove().undone, ["the sched_ext scheduler"]);
+        others.claim().unwrap();
+        assert!(!pins.are_own() && others.are_left());
+        assert_eq!(pins.remove(), UndoReport::default());
+        assert!(pins.renew().is_err() && others.renew().is_ok());
+        assert_eq!(others.remove().undone, ["the sched_ext scheduler"]);
         assert!(!pins.folder().exists());
     }
 
     #[test]
     fn pins_are_of_this_build_once_its_scheduler_is_pinned() {
         let folder = tempfile::tempdir().unwrap();
-        let pins = Pins::at(folder.path());
-        let runtime = RuntimeFolder::at(folder.path());
-        pins.claim(&runtime).unwrap();
+        let pins = Pins::at(folder.path(), &RuntimeFolder::at(folder.path()));
+        pins.claim().unwrap();
         let [link, build] = [LINK, BUILD].map(|name| folder.path().join(name));
         symlink("another", &build).unwrap();
         fs::write(&link, "").unwrap();
         assert!(!pins.are_of_this_build());
         pins.renew().unwrap();
-        assert!(!pins.are_of_this_build() && pins.are_of(&runtime));
+        assert!(!pins.are_of_this_build() && pins.are_own());
         fs::write(&link, "").unwrap();
         assert!(pins.are_of_this_build());
     }

@@ -168,7 +168,8 @@ __noinline bool kick_idle_of_llc(struct task_struct *p __arg_trusted __arg_nulla
 	bpf_rcu_read_lock();
 	if (p)
 		allowed = p->cpus_ptr;
-	bpf_for (i, 0, LOOKS_MAX) {
+	/* One more: the look that finds the end of the set. */
+	bpf_for (i, 0, LOOKS_MAX + 1) {
 		other = cpus_next(of_llc, NULL, false, other);
 		c = cpu_at(other);
 		if (!c) {

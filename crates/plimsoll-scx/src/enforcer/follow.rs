@@ -32,10 +32,10 @@ impl SchedExtEnforcer {
             // The pins of a scheduler that is loaded are those of another living owner.
             SchedExtKernel::host().wait_until_free()?;
         }
-        self.pins.claim(&self.runtime)?;
         let loaded = self.begin_load().and_then(Loading::join);
-        loaded.inspect_err(|_| {
-            if !self.is_left {
+        loaded.inspect_err(|error| {
+            // The scheduler of an owner that was faster stays.
+            if !self.is_left && !matches!(error, SchedExtError::OtherScheduler(_)) {
                 self.messages.extend(self.pins.remove().problems);
             }
         })

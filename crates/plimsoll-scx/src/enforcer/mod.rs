@@ -119,9 +119,9 @@ impl SchedExtEnforcer {
         runtime: &RuntimeFolder,
         is_lazy: bool,
     ) -> Result<(Self, UndoReport)> {
-        let pins = Pins::of_this_host();
+        let pins = Pins::of(runtime);
         // This process owns the tree: no other keeps them.
-        let is_left = pins.are_of(runtime);
+        let is_left = pins.are_own();
         let (stock, left_behind) = CgroupEnforcer::adopting(hierarchy, runtime)?;
         let mut enforcer = Self {
             stock,
@@ -183,6 +183,10 @@ impl SchedExtEnforcer {
     /// Removes the scheduler from the kernel, also one that an earlier owner has left.
     fn drop_scheduler(&mut self) -> UndoReport {
         let has_left = std::mem::take(&mut self.is_left);
+        if self.link.since.is_some() {
+            // Another owner may have claimed them for one that it could not load beside this.
+            let _ = self.pins.claim();
+        }
         match self.let_go_of_scheduler() || has_left {
             true => self.pins.remove(),
             false => UndoReport::default(),
@@ -479,7 +483,7 @@ mod tests {
         let hierarchy = Arc::new(Hierarchy::at_folder(folder, Version::V2));
         let runtime = RuntimeFolder::at("/simulated/run/plimsoll");
         let (mut enforcer, _) = SchedExtEnforcer::adopting(&hierarchy, &runtime, true).unwrap();
-        enforcer.pins = Pins::at("/proc/plimsoll");
+        enforcer.pins = Pins::at("/proc/plimsoll", &runtime);
         let groups = ["/a", "/b"].map(|name| GroupPolicy {
             name: name.into(),
             first: None,

@@ -97,13 +97,19 @@ impl Load {
         let _ = tasks::set_nice(0, NICE);
         let cpus = CpuMap::of_this_host()?;
         let kernel = SchedExtKernel::host();
-        if let Some(name) = kernel.scheduler()?.filter(|name| !is_ours(name)) {
-            return Err(SchedExtError::OtherScheduler(name));
+        let present = kernel.scheduler()?;
+        let is_own = |name: &String| is_ours(name) && self.pins.are_own();
+        if let Some(name) = present.as_ref().filter(|name| !is_own(name)) {
+            return Err(SchedExtError::OtherScheduler(name.clone()));
         }
+        self.pins.claim()?;
         let room = Room::of_this_host(&self.hierarchy);
         reserved::where_cpus_are_busy();
         let mut scheduler = Scheduler::load(&kernel, |skel| configure(skel, &cpus, room))?;
-        self.pins.remove_link();
+        // One that has come since is of an owner that was faster.
+        if present.is_some() {
+            self.pins.remove_link();
+        }
         kernel.wait_until_free()?;
         let objects = self.bring_in(&mut scheduler);
         // A scheduler without an owner must not stay.
@@ -122,6 +128,10 @@ impl Load {
         scheduler.attach()?;
         if let Some(report) = objects.exited() {
             return Err(SchedExtError::ThrownOut(Box::new(report)));
+        }
+        // An owner that looked before the scheduler was attached has claimed the pins by now.
+        if !self.pins.are_own() {
+            return Err(SchedExtError::OtherOwner);
         }
         // Last: a process that finds the scheduler's link finds the rest.
         scheduler.pin_links(self.pins.folder())?;
@@ -145,7 +155,7 @@ impl Load {
 /// The scheduler that an earlier owner has left in the kernel. `None`: there is none, or it is of
 /// another build, or was thrown out.
 pub(crate) fn left_by_owner(pins: &Pins) -> Option<Objects> {
-    let is_ours = pins.are_of_this_build();
+    let is_ours = pins.are_own() && pins.are_of_this_build();
     let objects = is_ours.then(Objects::open)?.ok()?;
     objects.exited().is_none().then_some(objects)
 }

@@ -56,8 +56,9 @@ impl HostStarter {
     /// Unloads the scheduler that an earlier owner has left, which holds quotas and caps until
     /// the kernel's files hold them.
     fn left_scheduler(&self) -> Option<Handover> {
-        let is_left = SchedExtHost::is_of(&self.runtime);
-        is_left.then(|| Box::new(SchedExtHost::unload) as Handover)
+        let runtime = self.runtime.clone();
+        let is_left = SchedExtHost::is_of(&runtime);
+        is_left.then(|| Box::new(move || SchedExtHost::unload(&runtime)) as Handover)
     }
 
     fn sched_ext(&self, is_lazy: bool) -> Result<Enforcing> {
