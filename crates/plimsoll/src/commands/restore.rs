@@ -4,7 +4,7 @@ use std::fs;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use plimsoll_cgroupfs::name::shown;
+use plimsoll_cgroupfs::name::{path_of, shown, text_of};
 use plimsoll_cgroupfs::{CpuGroup, Hierarchy};
 use plimsoll_daemon::control::protocol::{Answer, Request, SOCKET};
 use plimsoll_daemon::service;
@@ -57,8 +57,13 @@ fn recover_everything() -> Result<UndoReport> {
     // A group that is left is among the problems, and may be in a journal that cannot be read.
     let left = journal::left_behind(runtime.path())?;
     let is_left = |name: &str| {
+        // A foreign cgroup is set by its path in the hierarchy, and in the journal by its folder.
+        let key = match name.starts_with('/') {
+            true => text_of(hierarchy.cpu_folder(&path_of(name.trim_start_matches('/')))),
+            false => name.to_owned(),
+        };
         left.iter()
-            .any(|it| it.as_ref().map_or(true, |it| it.0 == name))
+            .any(|it| it.as_ref().map_or(true, |it| it.0 == key))
     };
     let mut lost = own_cgroups(&hierarchy);
     lost.retain(|(name, _)| !is_left(name));

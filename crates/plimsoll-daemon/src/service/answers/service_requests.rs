@@ -56,7 +56,12 @@ impl Service {
             // A command may have the name of a group of the file that was set.
             if self.requests.command(&name).is_none() {
                 self.table.set_desired(&name, None);
-                report.problems.extend(self.take_away(&name).problems);
+                let problems = self.take_away(&name).problems;
+                let is_undone = problems.is_empty();
+                report.problems.extend(problems);
+                if !is_undone {
+                    continue;
+                }
             }
             report.undone.push(name);
         }

@@ -354,8 +354,14 @@ impl CgroupEnforcer {
         if group.is_foreign() {
             // First, because the controller must not write a quota that is put back.
             self.context.headroom.remove(name);
-            self.put_back_with_refused(&[folder_of(group.cgroup())], &mut report);
-            report.undone.push(name.to_owned());
+            let folder = folder_of(group.cgroup());
+            self.put_back_with_refused(std::slice::from_ref(&folder), &mut report);
+            match self.context.journal.restores().refused.contains(&folder) {
+                true => report.problems.push(format!(
+                    "{name}: the kernel refuses a value that it had; it is put back with the next group"
+                )),
+                false => report.undone.push(name.to_owned()),
+            }
         } else {
             group.undo(&mut self.context, &mut report);
         }
