@@ -709,6 +709,17 @@ fn an_inner_group_has_its_own_level_also_where_it_begins_with_one_around_it() {
     others_start(9, "s/1", 0);
     rig.put_all(&[("/s", r#"{"nice": "7"}"#), ("/s/1", r#"{"nice": "0"}"#)]);
     assert_eq!(nice([5, 9]), [7, 0]);
+    rig.put("/s", r#"{"nice": "3"}"#);
+    assert_eq!(nice([5, 9]), [3, 0]);
+    // The inner one loses its level at once, or is not adopted.
+    rig.put_all(&[("/s", r#"{"nice": "5"}"#), ("/s/1", r#"{"weight": "50"}"#)]);
+    assert_eq!(nice([5, 9]), [5, 5]);
+    rig.put("/s/1", r#"{"nice": "9"}"#);
+    rig.start();
+    rig.put("/s", r#"{"nice": "7"}"#);
+    let wanted = BTreeSet::from(["/s".to_owned()]);
+    assert_eq!(rig.enforcer().finish_adoption(&wanted).problems, [""; 0]);
+    assert_eq!(nice([5, 9]), [7, 7]);
     rig.stop();
     assert_eq!(nice([5, 9]), [0, 0]);
 }

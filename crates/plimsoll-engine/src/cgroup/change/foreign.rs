@@ -1,5 +1,8 @@
 //! Changes of foreign cgroups: their record, and the nice levels of their tasks.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
 use plimsoll_cgroupfs::CpuGroup;
 
 use super::{Change, Step, folder_of};
@@ -12,18 +15,20 @@ use crate::tasks;
 use crate::undo::{self, Levels, UndoReport};
 
 impl Change {
-    /// Reads the present values of a foreign cgroup, and plans its change.
+    /// Reads the present values of a foreign cgroup, and plans its change. `levelled`: the folders of
+    /// the foreign cgroups that have a nice level of their own after it.
     pub fn plan_foreign(
         group: &CpuGroup,
         restores: &Restores,
         knobs: &Knobs,
         yields: bool,
+        levelled: &BTreeSet<PathBuf>,
     ) -> Result<Self> {
         let known = restores.held(&folder_of(group));
         let mut change = Self::plan(group, known, &Wanted::on_one_cgroup(knobs, yields))?;
         change.entries.extend(change.entry(restores, change.both()));
         match knobs.nice {
-            Some(nice) => change.set_nice(nice, restores)?,
+            Some(nice) => change.set_nice(nice, restores, levelled)?,
             None => change.resets_nice = restores.groups.contains_key(&change.processes()),
         }
         // The values were read from the bound cgroup only if it is still there.
@@ -31,16 +36,25 @@ impl Change {
         Ok(change)
     }
 
-    /// Plans the level for every task that is there now. A task that has come since the last time
-    /// may have our earlier level already, inherited from the task that started it.
-    fn set_nice(&mut self, nice: Nice, restores: &Restores) -> Result<()> {
+    /// Plans the level for every task that is there now, but for those in a cgroup inside of this one
+    /// that has its own. A task that has come since the last time may have our earlier level
+    /// already, inherited from the task that started it.
+    fn set_nice(
+        &mut self,
+        nice: Nice,
+        restores: &Restores,
+        levelled: &BTreeSet<PathBuf>,
+    ) -> Result<()> {
         let path = self.processes();
         let folder = folder_of(&self.group);
-        // The task may have its level from the group of a cgroup inside of this one.
         let hierarchy = self.group.hierarchy();
+        // The task may have its level from the group of a cgroup inside of this one.
         let groups = restores.groups.range(folder.clone()..);
         let mut inside = groups.take_while(|(it, _)| it.starts_with(&folder));
         let has_inside = inside.any(|(it, _)| *it != path);
+        let below = levelled.range(folder.clone()..);
+        let mut below = below.take_while(|it| it.starts_with(&folder));
+        let has_levelled = below.any(|it| *it != folder);
         let mut known = Levels::new(restores);
         let (mut olds, mut all) = (Vec::new(), Vec::new());
         // A process may have threads elsewhere, which are none of this cgroup's.
@@ -48,9 +62,16 @@ impl Change {
             let Some((task, now)) = tasks::with_nice(tid)? else {
                 continue;
             };
-            let inside = has_inside.then(|| hierarchy.cgroup_of(tid).ok()).flatten();
-            let place = inside.map(|cgroup| hierarchy.cpu_folder(&cgroup));
-            let before = known.before(place.as_ref().unwrap_or(&folder), task, now);
+            let place = (has_inside || has_levelled)
+                .then(|| hierarchy.cgroup_of(tid).ok())
+                .flatten();
+            let place = place.map(|cgroup| hierarchy.cpu_folder(&cgroup));
+            let place = place.as_ref().unwrap_or(&folder);
+            let mut inner = place.ancestors().take_while(|it| *it != folder);
+            if inner.any(|it| levelled.contains(it)) {
+                continue;
+            }
+            let before = known.before(place, task, now);
             let level = Level { task, now, before };
             if !level.is_given(nice.nice, &path, restores) {
                 all.extend(level.entries(nice.nice, &path));

@@ -31,7 +31,10 @@ impl CgroupEnforcer {
 
     fn put_some(&mut self, policies: &[&GroupPolicy]) -> Vec<Result<()>> {
         self.put_back_removed(policies);
-        let prepared = policies.iter().map(|policy| self.prepare(policy));
+        let levelled = self.levelled_with(policies);
+        let prepared = policies
+            .iter()
+            .map(|policy| self.prepare(policy, &levelled));
         let mut prepared: Vec<Result<(Change, bool)>> = prepared.collect();
         self.record_all(&mut prepared);
         let make = |(prepared, policy): (Result<(Change, bool)>, &&GroupPolicy)| {
@@ -45,6 +48,27 @@ impl CgroupEnforcer {
             done
         };
         prepared.into_iter().zip(policies).map(make).collect()
+    }
+
+    /// Lists the folders of foreign cgroups that have a nice level of their own once these are in
+    /// force; none if no level is given.
+    fn levelled_with(&self, policies: &[&GroupPolicy]) -> BTreeSet<PathBuf> {
+        let hierarchy = &self.context.hierarchy;
+        let folder = |policy: &GroupPolicy| hierarchy.cpu_folder(&policy.path());
+        let mut levelled = BTreeSet::new();
+        if policies.iter().all(|policy| policy.knobs.nice.is_none()) {
+            return levelled;
+        }
+        let present = self.groups.values();
+        let present = present.filter(|group| group.is_foreign() && group.knobs.nice.is_some());
+        levelled.extend(present.map(|group| folder_of(group.cgroup())));
+        for policy in policies {
+            match policy.knobs.nice {
+                Some(_) => levelled.insert(folder(policy)),
+                None => levelled.remove(&folder(policy)),
+            };
+        }
+        levelled
     }
 
     /// Makes a change. `is_new`: nothing of ours is in force for the cgroup yet: it is in no group,
@@ -96,7 +120,11 @@ impl CgroupEnforcer {
 
     /// Reads the files of a cgroup, and plans the writes. Returns also whether nothing of ours is in
     /// force for it yet.
-    fn prepare(&mut self, policy: &GroupPolicy) -> Result<(Change, bool)> {
+    fn prepare(
+        &mut self,
+        policy: &GroupPolicy,
+        levelled: &BTreeSet<PathBuf>,
+    ) -> Result<(Change, bool)> {
         check_one_cgroup(&policy.knobs)?;
         let present = self.groups.get(&*policy.name);
         let is_there = present.is_some();
@@ -128,7 +156,7 @@ impl CgroupEnforcer {
             self.context.headroom.remove(&policy.name);
         }
         let restores = self.context.journal.restores();
-        let change = Change::plan_foreign(&group, restores, &policy.knobs, yields)?;
+        let change = Change::plan_foreign(&group, restores, &policy.knobs, yields, levelled)?;
         Ok((change, !is_there && !is_left))
     }
 
