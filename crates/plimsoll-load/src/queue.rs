@@ -9,12 +9,12 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 /// time until a woken worker runs.
 #[derive(Debug)]
 pub struct Queue<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<Items<T>>,
     filled: Condvar,
 }
 
 #[derive(Debug)]
-struct State<T> {
+struct Items<T> {
     items: VecDeque<T>,
     closed: bool,
 }
@@ -22,7 +22,7 @@ struct State<T> {
 impl<T> Default for Queue<T> {
     fn default() -> Self {
         Self {
-            state: Mutex::new(State {
+            state: Mutex::new(Items {
                 items: VecDeque::new(),
                 closed: false,
             }),
@@ -32,7 +32,7 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T> Queue<T> {
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, Items<T>> {
         // The state is consistent after every statement, so a panic in another
         // thread does not invalidate it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

@@ -78,26 +78,26 @@ impl ServiceArgs {
 /// [`LoadError::ThreadDied`] if that of the generator panicked.
 pub(crate) fn run(config: &ServiceArgs, stop: &Stop) -> Result<ServiceReport, LoadError> {
     config.check()?;
-    let service = Service {
+    let served = Served {
         ledger: Ledger::new(&config.requests),
         queue: Queue::default(),
         is_over: AtomicBool::new(false),
     };
     let run = thread::scope(|scope| {
         let mut workers = 0..config.workers.unwrap_or_else(one_per_cpu);
-        let started = workers
-            .try_for_each(|_| spawn(scope, stop, "load-worker", || service.work()).map(drop));
+        let started =
+            workers.try_for_each(|_| spawn(scope, stop, "load-worker", || served.work()).map(drop));
         let run = started.and_then(|()| {
-            let generate = || service.generate(config.grace);
+            let generate = || served.generate(config.grace);
             let generator = spawn(scope, stop, "load-generator", generate)?;
             if stop.wait(config.requests.warmup + config.requests.duration) {
-                service.ledger.stop();
+                served.ledger.stop();
             }
             let run = generator.join();
             run.unwrap_or(Err(LoadError::ThreadDied { role: "generator" }))
         });
-        service.is_over.store(true, Ordering::Relaxed);
-        service.queue.close();
+        served.is_over.store(true, Ordering::Relaxed);
+        served.queue.close();
         run
     })?;
     Ok(run.report(config.series_interval))
@@ -105,7 +105,7 @@ pub(crate) fn run(config: &ServiceArgs, stop: &Stop) -> Result<ServiceReport, Lo
 
 /// State that the generator and the workers share.
 #[derive(Debug)]
-struct Service {
+struct Served {
     ledger: Ledger,
     /// Numbers and demands in ns of the requests.
     queue: Queue<(u64, u64)>,
@@ -113,7 +113,7 @@ struct Service {
     is_over: AtomicBool,
 }
 
-impl Service {
+impl Served {
     /// Gives the requests to the workers and waits for the answers.
     fn generate(&self, grace: Duration) -> Result<Run, LoadError> {
         self.ledger.run(grace, |number, demand_ns| {

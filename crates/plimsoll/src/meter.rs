@@ -23,7 +23,7 @@ pub struct BusyPoint {
 
 /// Usage between two samples.
 #[derive(Debug, Clone, Copy)]
-struct Sample {
+struct Interval {
     from: Instant,
     to: Instant,
     busy_ns: u64,
@@ -34,7 +34,7 @@ pub struct Meter {
     busy: BusyMeter,
     cpus: u32,
     last: Instant,
-    samples: Vec<Sample>,
+    samples: Vec<Interval>,
 }
 
 /// Busy time ÷ (CPUs × elapsed time); 0 over no time at all.
@@ -69,7 +69,7 @@ impl Meter {
     pub fn sample(&mut self) -> Result<()> {
         let busy_ns = self.busy.busy_ns()?;
         let (from, to) = (self.last, Instant::now());
-        self.samples.push(Sample { from, to, busy_ns });
+        self.samples.push(Interval { from, to, busy_ns });
         self.last = to;
         Ok(())
     }
@@ -95,8 +95,8 @@ impl Meter {
     /// Samples between `begin` and `begin + length`, and their average.
     pub fn window(&self, begin: Instant, length: Duration) -> (Vec<BusyPoint>, f64) {
         let end = begin + length;
-        let inside = |sample: &&Sample| sample.from >= begin && sample.to <= end;
-        let samples: Vec<&Sample> = self.samples.iter().filter(inside).collect();
+        let inside = |it: &&Interval| it.from >= begin && it.to <= end;
+        let samples: Vec<&Interval> = self.samples.iter().filter(inside).collect();
         let points = samples.iter().map(|sample| {
             let elapsed = sample.to - sample.from;
             BusyPoint {

@@ -116,7 +116,7 @@ pub(super) fn read_all(
     let rules = tables.iter().map(|value| match value.get_ref() {
         DeValue::Table(table) => {
             let start = value.span().start;
-            let table = Group {
+            let table = FileTable {
                 source,
                 start,
                 table,
@@ -143,7 +143,7 @@ impl Earlier {
     /// Refuses a group with the name or a pattern of an earlier one. Whether
     /// different patterns overlap is only known where both match a cgroup: the
     /// first group of the file has it, and the overlap is reported.
-    fn add(&mut self, table: &Group<'_>, rule: &Rule) -> Result<(), FileError> {
+    fn add(&mut self, table: &FileTable<'_>, rule: &Rule) -> Result<(), FileError> {
         let name = &rule.name;
         if !self.names.insert(name.clone()) {
             let problem = format!("`{name}` is another group's too; allowed: a name of its own");
@@ -165,14 +165,14 @@ impl Earlier {
 }
 
 /// The table of a group in the file.
-struct Group<'a> {
+struct FileTable<'a> {
     source: &'a Source,
     start: usize,
     table: &'a DeTable<'a>,
     enforcer: EnforcerWanted,
 }
 
-impl Group<'_> {
+impl FileTable<'_> {
     /// An error about the value of a key, or, where that is not given, about the group.
     fn error(&self, key: &str, problem: impl fmt::Display) -> FileError {
         let value = self.table.get(key);

@@ -26,7 +26,7 @@ const PIECE_BYTES: usize = 16 * 1024;
 
 /// The version of a request alone; other fields are ignored.
 #[derive(Deserialize)]
-struct Version {
+struct RequestVersion {
     version: u32,
 }
 
@@ -261,7 +261,7 @@ fn answer_line(line: &[u8], handle: Option<OwnedFd>, handler: &dyn Handler) -> A
         handler.unreadable();
         Answer::Refused(why)
     };
-    let version = match serde_json::from_slice::<Version>(line) {
+    let version = match serde_json::from_slice::<RequestVersion>(line) {
         Ok(stated) => stated.version,
         Err(error) => return refused(format!("not a request: {error}")),
     };

@@ -74,7 +74,7 @@ impl Server {
         };
         let (listener, identity, problem) = make_socket(path).map_err(failed)?;
         let (stop, stopped) = UnixStream::pair().map_err(failed)?;
-        let service = Service {
+        let clients = Clients {
             listener,
             stopped,
             handler,
@@ -83,7 +83,7 @@ impl Server {
         };
         let thread = std::thread::Builder::new()
             .name(THREAD.into())
-            .spawn(move || service.run())
+            .spawn(move || clients.run())
             .map_err(failed)?;
         Ok(Self {
             path: path.into(),
@@ -223,7 +223,7 @@ fn turn(client: &mut Connection, is_ready: bool, may_answer: bool) -> Result<(),
     client.check_deadline(client.now())
 }
 
-struct Service {
+struct Clients {
     listener: UnixListener,
     stopped: UnixStream,
     handler: Arc<dyn Handler>,
@@ -232,7 +232,7 @@ struct Service {
     accept_after: Option<Instant>,
 }
 
-impl Service {
+impl Clients {
     fn run(mut self) {
         loop {
             let Ok(ready) = self.wait() else {

@@ -89,7 +89,7 @@ impl MetricsServer {
             .build()?;
         let (running, stopped) = oneshot::channel::<Infallible>();
         let render = Box::new(render);
-        let service = Arc::new(Service { render, limits });
+        let page = Arc::new(Page { render, limits });
         // In this thread: once the daemon is ready, it serves metrics if it can.
         let mut listener = runtime.block_on(try_to_listen(address, &report));
         let thread = std::thread::Builder::new()
@@ -98,7 +98,7 @@ impl MetricsServer {
                 runtime.spawn(async move {
                     loop {
                         match listener {
-                            Some(listener) => break serve(listener, service).await,
+                            Some(listener) => break serve(listener, page).await,
                             None => sleep(TRY_AGAIN).await,
                         }
                         listener = try_to_listen(address, &report).await;
@@ -145,7 +145,7 @@ async fn try_to_listen(
     listener
 }
 
-async fn serve(listener: TcpListener, service: Arc<Service>) {
+async fn serve(listener: TcpListener, page: Arc<Page>) {
     let mut connections = VecDeque::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
@@ -158,15 +158,15 @@ async fn serve(listener: TcpListener, service: Arc<Service>) {
         {
             oldest.abort();
         }
-        connections.push_back(tokio::spawn(converse(stream, Arc::clone(&service))));
+        connections.push_back(tokio::spawn(converse(stream, Arc::clone(&page))));
     }
 }
 
 /// Answers the requests of one connection. How it ends concerns only the client.
-async fn converse(stream: TcpStream, service: Arc<Service>) {
-    let limits = service.limits;
+async fn converse(stream: TcpStream, page: Arc<Page>) {
+    let limits = page.limits;
     let answer = service_fn(move |request| {
-        let response = service.answer(&request);
+        let response = page.answer(&request);
         async { Ok::<_, Infallible>(response) }
     });
     let connection = http1::Builder::new()
@@ -185,12 +185,12 @@ async fn converse(stream: TcpStream, service: Arc<Service>) {
     }
 }
 
-struct Service {
+struct Page {
     render: Box<dyn Fn() -> String + Send + Sync>,
     limits: Limits,
 }
 
-impl Service {
+impl Page {
     fn answer(&self, request: &Request<Incoming>) -> Response<String> {
         let path = request.uri().path();
         if !["/", "/metrics"].contains(&path) {

@@ -38,9 +38,9 @@ impl WholeMachine {
         Ok(Self::RootCgroup(root.usage_counter()?))
     }
 
-    fn read(&self) -> Result<Run> {
+    fn read(&self) -> Result<BusyTime> {
         match self {
-            Self::RootCgroup(counter) => Ok(Run {
+            Self::RootCgroup(counter) => Ok(BusyTime {
                 ns: counter.read_ns()?,
                 cpus: None,
             }),
@@ -55,7 +55,7 @@ impl WholeMachine {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Run {
+struct BusyTime {
     ns: u64,
     /// Number of CPUs that were counted, which are those online; `None`: all, by ticks.
     cpus: Option<u64>,
@@ -63,11 +63,11 @@ struct Run {
 
 /// Parses the run time of all CPUs: the seventh number of each `cpuN` line
 /// (Documentation/scheduler/sched-stats.rst).
-fn schedstat_run(text: &str) -> Option<Run> {
+fn schedstat_run(text: &str) -> Option<BusyTime> {
     let of_cpu = |line: &str| line.split_whitespace().nth(7)?.parse::<u64>().ok();
     let cpus = text.lines().filter(|line| line.starts_with("cpu"));
     let all: Vec<u64> = cpus.map(of_cpu).collect::<Option<_>>()?;
-    (!all.is_empty()).then(|| Run {
+    (!all.is_empty()).then(|| BusyTime {
         ns: all.iter().sum(),
         cpus: Some(all.len() as u64),
     })
@@ -98,7 +98,7 @@ impl RootShare {
 
     /// Updates the rate. `all`: the run time of all tasks. `below_ns`: the cgroups' counters,
     /// summed.
-    fn update(&mut self, now: Instant, all: Run, below_ns: u64) {
+    fn update(&mut self, now: Instant, all: BusyTime, below_ns: u64) {
         let is_first = self.until.is_none();
         self.looked = Some(now);
         let own_ns = all.ns.cast_signed().wrapping_sub(below_ns.cast_signed());
@@ -246,8 +246,8 @@ mod tests {
     use plimsoll_cgroupfs::os;
 
     /// Run time on two CPUs.
-    fn run(ns: u64) -> Run {
-        Run { ns, cpus: Some(2) }
+    fn run(ns: u64) -> BusyTime {
+        BusyTime { ns, cpus: Some(2) }
     }
 
     fn at(start: Instant, seconds: u64) -> Instant {
@@ -330,7 +330,7 @@ mod tests {
         }
         assert_eq!(share.rate_ppm, 50_000);
         for second in 4..10 {
-            let one = Run {
+            let one = BusyTime {
                 ns: second * 50 * MS,
                 cpus: Some(1),
             };
@@ -345,7 +345,7 @@ mod tests {
     fn what_ticks_have_missed_is_forgotten() {
         let start = os::now();
         let mut share = RootShare::default();
-        let ticks = |ns| Run { ns, cpus: None };
+        let ticks = |ns| BusyTime { ns, cpus: None };
         share.update(start, ticks(0), 0);
         share.update(at(start, 1), ticks(900 * MS), 1_000 * MS);
         assert_eq!(share.rate_ppm, 0);

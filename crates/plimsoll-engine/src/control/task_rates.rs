@@ -42,7 +42,7 @@ struct Known {
 }
 
 #[derive(Debug, Default)]
-struct Group {
+struct RatedGroup {
     asked_ns: u64,
     tasks: HashMap<i32, Known>,
 }
@@ -50,7 +50,7 @@ struct Group {
 /// Averages of the tasks of all groups that were measured recently.
 #[derive(Debug, Default)]
 pub(crate) struct TaskMeter {
-    groups: HashMap<String, Group>,
+    groups: HashMap<String, RatedGroup>,
 }
 
 /// Returns the average of a task that has run at an even rate since it started.
@@ -121,7 +121,7 @@ impl TaskMeter {
             ..RateCapParams::default()
         };
         let mut before = self.groups.remove(group).unwrap_or_default().tasks;
-        let mut after = Group {
+        let mut after = RatedGroup {
             asked_ns: now_ns,
             tasks: HashMap::new(),
         };
@@ -144,7 +144,7 @@ impl TaskMeter {
         TaskRates::new(rates, tids.len())
     }
 
-    fn keep(&mut self, name: &str, group: Group) {
+    fn keep(&mut self, name: &str, group: RatedGroup) {
         if self.groups.len() >= GROUPS_MAX {
             let oldest = self.groups.iter().min_by_key(|(_, group)| group.asked_ns);
             if let Some(oldest) = oldest.map(|(name, _)| name.clone()) {

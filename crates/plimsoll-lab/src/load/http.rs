@@ -32,7 +32,7 @@ pub fn request(address: SocketAddr, path: &str, requests: &Requests) -> Result<S
     };
     let streams: io::Result<Vec<_>> = (0..CONNECTIONS).map(connect).collect();
     let streams = streams.map_err(LabError::load("connecting"))?;
-    let pool = Arc::new(Pool::new(get.into_bytes(), streams));
+    let pool = Arc::new(WorkerPool::new(get.into_bytes(), streams));
     let ledger = Arc::new(Ledger::new(requests));
     for index in 0..CONNECTIONS {
         let (pool, ledger) = (Arc::clone(&pool), Arc::clone(&ledger));
@@ -46,7 +46,7 @@ pub fn request(address: SocketAddr, path: &str, requests: &Requests) -> Result<S
 }
 
 /// The connections, and the requests that use one or wait for one, by number.
-struct Pool {
+struct WorkerPool {
     get: Vec<u8>,
     streams: Vec<TcpStream>,
     state: Mutex<State>,
@@ -60,7 +60,7 @@ struct State {
     waiting: VecDeque<u64>,
 }
 
-impl Pool {
+impl WorkerPool {
     fn new(get: Vec<u8>, streams: Vec<TcpStream>) -> Self {
         let state = State {
             idle: (0..streams.len()).collect(),

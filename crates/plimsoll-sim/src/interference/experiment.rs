@@ -213,7 +213,7 @@ impl Experiment {
             .map(|machine| machine.map(Column::new))
             .collect::<Result<_, _>>()?;
         let lanes = columns.first().map_or(0, |column| column.machine.lanes());
-        let running = Running {
+        let running = RunningBatch {
             sampler: Sampler::new(&of.distribution, &of.groups, of.correlation),
             rng: stream(self.seed, row, batch),
             demand_ns: vec![0.0; lanes],
@@ -229,14 +229,14 @@ fn percent(share: f64) -> f64 {
 }
 
 /// A running batch.
-struct Running {
+struct RunningBatch {
     sampler: Sampler,
     rng: rand_xoshiro::Xoshiro256PlusPlus,
     demand_ns: Vec<f64>,
     columns: Vec<Column>,
 }
 
-impl Running {
+impl RunningBatch {
     /// Runs the periods of the warm-up and those that count. Returns the result: empty if the
     /// batch is told to stop in its warm-up.
     fn run(mut self, warmup: u64, periods: u64, watch: &Watch) -> Batch {

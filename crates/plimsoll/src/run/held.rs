@@ -37,7 +37,7 @@ impl HeldCommand {
     /// those of this process.
     pub fn start(words: &[OsString]) -> Result<Self> {
         let failed = |error| CommandError::io("cannot start the command")(error);
-        let command = Command::new(words).map_err(failed)?;
+        let command = ExecArguments::new(words).map_err(failed)?;
         let (problem, tell) = pipe().map_err(failed)?;
         let (wait, go) = pipe().map_err(failed)?;
         // No signal meets a handler of this process in the new one.
@@ -94,13 +94,13 @@ impl Drop for HeldCommand {
 }
 
 /// Arguments of `execvp`.
-struct Command {
+struct ExecArguments {
     /// Pointers to `_words`, and the null pointer that ends them.
     pointers: Vec<*const libc::c_char>,
     _words: Vec<CString>,
 }
 
-impl Command {
+impl ExecArguments {
     fn new(words: &[OsString]) -> io::Result<Self> {
         let words = words
             .iter()
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_process_without_its_parent_ends_quietly_whether_or_not_it_was_released() {
-        let command = Command::new(&["/nowhere/at-all".into()]).unwrap();
+        let command = ExecArguments::new(&["/nowhere/at-all".into()]).unwrap();
         for word in [&[][..], &[GO]] {
             let (problem, tell) = pipe().unwrap();
             let (wait, mut go) = pipe().unwrap();

@@ -12,12 +12,12 @@ use crate::error::Result;
 #[derive(Debug, clap::Args)]
 pub struct SimArgs {
     #[command(subcommand)]
-    command: Command,
+    command: SimCommand,
 }
 
 /// The simulators.
 #[derive(Debug, Subcommand)]
-enum Command {
+enum SimCommand {
     /// Simulate the cost of bursts of some groups to the others
     #[command(after_help = interference::EXAMPLES)]
     Interference(interference::InterferenceArgs),
@@ -25,6 +25,6 @@ enum Command {
 
 pub fn run(args: &SimArgs) -> Result<ExitCode> {
     match &args.command {
-        Command::Interference(args) => interference::run(args),
+        SimCommand::Interference(args) => interference::run(args),
     }
 }

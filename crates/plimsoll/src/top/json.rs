@@ -16,21 +16,21 @@ use crate::output;
 struct Document<'a> {
     asked: Option<SourceKind>,
     interval_usec: u64,
-    machine: Machine,
+    machine: MachineObject,
     headroom: Option<&'a HeadroomSample>,
     problems: &'a [String],
-    groups: Vec<Group<'a>>,
+    groups: Vec<GroupObject<'a>>,
 }
 
 #[derive(Serialize)]
-struct Machine {
+struct MachineObject {
     nr_cpus: u32,
     #[serde(flatten)]
     rates: Option<MachineRates>,
 }
 
 #[derive(Serialize)]
-struct Group<'a> {
+struct GroupObject<'a> {
     name: &'a str,
     group: &'a str,
     origin: KnobOrigin,
@@ -48,7 +48,7 @@ pub fn print(model: &mut Model) -> Result<()> {
     let rows = model.page(usize::MAX);
     let groups = rows.iter().map(|(index, _)| {
         let (group, rates) = model.group(*index);
-        Group {
+        GroupObject {
             name: &group.name,
             group: &group.group,
             origin: group.origin,
@@ -64,7 +64,7 @@ pub fn print(model: &mut Model) -> Result<()> {
     let document = Document {
         asked: model.asked,
         interval_usec: model.rates.interval_usec,
-        machine: Machine {
+        machine: MachineObject {
             nr_cpus: model.state.machine.nr_cpus,
             rates: model.rates.machine,
         },
