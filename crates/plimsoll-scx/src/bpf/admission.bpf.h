@@ -10,7 +10,7 @@
 #include "caps.bpf.h"
 #include "headroom.bpf.h"
 #include "order.bpf.h"
-#include "turns.bpf.h"
+#include "servers.bpf.h"
 
 /*
  * Of a task that is queued; plimsoll_running() sets the slice that it gets, which is no
@@ -245,10 +245,10 @@ static __noinline void charge_task(struct task_struct *p, struct task_ctx *t, s3
 	if (!group || !chain || !gc || !c || !ran_ns)
 		return;
 	t->charged_ns += ran_ns;
-	if (c->turn)
-		turn_charge(c, ran_ns, now);
+	if (c->server)
+		server_charge(c, ran_ns, now);
 	else if (c->tier == PLIMSOLL_TIER_BATCH || c->tier == PLIMSOLL_TIER_BACKGROUND)
-		turn_counts(c, ran_ns, now);
+		server_counts(c, ran_ns, now);
 	plim_order_charge(&t->order, ran_ns, effective_weight(t, p));
 	cgroup_clock_charge(t, llc_of(cpu), ran_ns);
 	t->has_run = 1;

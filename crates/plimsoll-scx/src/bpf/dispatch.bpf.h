@@ -7,7 +7,7 @@
 
 #include "balance.bpf.h"
 #include "limits.bpf.h"
-#include "turns.bpf.h"
+#include "servers.bpf.h"
 
 /* The slice of a task that may run for @left_ns, and no longer. */
 static __always_inline u64 slice_of_left(u64 left_ns)
@@ -319,7 +319,7 @@ extend_previous(struct task_struct *prev __arg_trusted __arg_nullable, u32 tier,
 	left_ns = admit_task(t, cpu, now);
 	if (!left_ns)
 		return false;
-	c->turn = PLIMSOLL_TURN_NONE;
+	c->server = PLIMSOLL_SERVER_NONE;
 	clocks_follow(t, c, llc_of(cpu), tier);
 	slice_begins(prev, t, c, cpu, tier, plim_min(left_ns, own_ns), now);
 	slice_is_of(c, prev, now);
@@ -358,73 +358,73 @@ static __always_inline bool lower_waits(u32 tier, s32 cpu)
 }
 
 /*
- * Whether a turn is granted, behind a tier that has work. One that is due lapses where a
+ * Whether a server slice is granted, behind a tier that has work. One that is due lapses where a
  * lower tier has run until now, or is served by this dispatch in any case. If none waits
  * it stays due: those that a limit has kept from running return at any moment. So it does
- * after a turn whose time went to interrupts: on a CPU that was idle these may take all.
+ * after a slice whose time went to interrupts: on a CPU that was idle these may take all.
  */
 static __always_inline bool
-turn_begins(struct plimsoll_cpu *c, s32 cpu, u32 turn, u32 tier_of_prev, u64 now)
+server_begins(struct plimsoll_cpu *c, s32 cpu, u32 server, u32 tier_of_prev, u64 now)
 {
-	u32 before = tier_before(turn);
+	u32 before = tier_before(server);
 	bool waits;
 
-	if (!turn_is_due(c, turn, now))
+	if (!server_is_due(c, server, now))
 		return false;
 	waits = lower_waits(before, cpu);
-	if (c->turn == turn)
-		turn_waits(c, turn, now);
-	else if (turn_is_for(turn, tier_of_prev) ||
+	if (c->server == server)
+		server_waits(c, server, now);
+	else if (server_is_for(server, tier_of_prev) ||
 		 (waits && !tier_has_work(before, tier_of_prev, cpu)))
-		turn_lapses(c, turn, now);
+		server_lapses(c, server, now);
 	else if (!waits)
-		turn_is_unused(c, turn, now);
+		server_is_unused(c, server, now);
 	else
 		return true;
 	return false;
 }
 
 /*
- * Grants a turn that is due. Behind batch work there is none while this CPU has normal work;
- * that which waits while batch work runs may not run here.
+ * Grants a server slice that is due. Behind batch work there is none while this CPU has normal
+ * work; that which waits while batch work runs may not run here.
  */
-static __always_inline void grant_turn(struct plimsoll_cpu *c, s32 cpu, u32 tier_of_prev, u64 now)
+static __always_inline void server_grant(struct plimsoll_cpu *c, s32 cpu, u32 tier_of_prev, u64 now)
 {
-	if (turn_begins(c, cpu, PLIMSOLL_TURN_BEHIND_NORMAL, tier_of_prev, now)) {
-		c->nr_turns++;
-		c->turn_granted = PLIMSOLL_TURN_BEHIND_NORMAL;
+	if (server_begins(c, cpu, PLIMSOLL_SERVER_BEHIND_NORMAL, tier_of_prev, now)) {
+		c->nr_server_slices++;
+		c->server_granted = PLIMSOLL_SERVER_BEHIND_NORMAL;
 		return;
 	}
-	if (!turn_is_due(c, PLIMSOLL_TURN_BEHIND_BATCH, now))
+	if (!server_is_due(c, PLIMSOLL_SERVER_BEHIND_BATCH, now))
 		return;
 	if (tier_of_prev != PLIMSOLL_TIER_BATCH &&
 	    tier_has_work(PLIMSOLL_TIER_NORMAL, tier_of_prev, cpu))
-		turn_waits(c, PLIMSOLL_TURN_BEHIND_BATCH, now);
-	else if (turn_begins(c, cpu, PLIMSOLL_TURN_BEHIND_BATCH, tier_of_prev, now))
-		c->turn_granted = PLIMSOLL_TURN_BEHIND_BATCH;
+		server_waits(c, PLIMSOLL_SERVER_BEHIND_BATCH, now);
+	else if (server_begins(c, cpu, PLIMSOLL_SERVER_BEHIND_BATCH, tier_of_prev, now))
+		c->server_granted = PLIMSOLL_SERVER_BEHIND_BATCH;
 }
 
-/* Steps of a dispatch: two of a turn, then one for each tier. */
-#define TURN_STEPS 2
-#define SERVE_STEPS (TURN_STEPS + PLIMSOLL_TIERS)
+/* Steps of a dispatch: two of a server, then one for each tier. */
+#define SERVER_STEPS 2
+#define SERVE_STEPS (SERVER_STEPS + PLIMSOLL_TIERS)
 
-/* The first step with this turn. */
-static __always_inline u32 step_of_turn(u32 turn)
+/* The first step with this server. */
+static __always_inline u32 step_of_server(u32 server)
 {
-	if (turn == PLIMSOLL_TURN_BEHIND_NORMAL)
+	if (server == PLIMSOLL_SERVER_BEHIND_NORMAL)
 		return 0;
 	/* Serves the background alone. */
-	return turn == PLIMSOLL_TURN_BEHIND_BATCH ? 1 : TURN_STEPS;
+	return server == PLIMSOLL_SERVER_BEHIND_BATCH ? 1 : SERVER_STEPS;
 }
 
 /* The tier that a step serves. */
 static __always_inline u32 tier_of_step(const struct plimsoll_cpu *c, u32 step)
 {
-	bool background_first = c->turn_granted == PLIMSOLL_TURN_BEHIND_NORMAL &&
-				c->nr_turns % BACKGROUND_TURNS == 0;
+	bool background_first = c->server_granted == PLIMSOLL_SERVER_BEHIND_NORMAL &&
+				c->nr_server_slices % BACKGROUND_SLICES == 0;
 
-	if (step >= TURN_STEPS)
-		return step - TURN_STEPS;
+	if (step >= SERVER_STEPS)
+		return step - SERVER_STEPS;
 	return !step == background_first ? PLIMSOLL_TIER_BACKGROUND : PLIMSOLL_TIER_BATCH;
 }
 
@@ -435,17 +435,17 @@ serve_all(struct task_struct *prev, struct plimsoll_cpu *c, u32 tier_of_prev, s3
 	u32 step, tier;
 	bool keeps;
 
-	grant_turn(c, cpu, tier_of_prev, now);
-	bpf_for (step, step_of_turn(c->turn_granted), SERVE_STEPS) {
+	server_grant(c, cpu, tier_of_prev, now);
+	bpf_for (step, step_of_server(c->server_granted), SERVE_STEPS) {
 		tier = tier_of_step(c, step);
-		if (step == TURN_STEPS && c->turn_granted) {
-			turn_waits(c, c->turn_granted, now);
-			c->turn_granted = PLIMSOLL_TURN_NONE;
+		if (step == SERVER_STEPS && c->server_granted) {
+			server_waits(c, c->server_granted, now);
+			c->server_granted = PLIMSOLL_SERVER_NONE;
 		}
-		keeps = step >= TURN_STEPS && tier == tier_of_prev;
+		keeps = step >= SERVER_STEPS && tier == tier_of_prev;
 		if (serve_or_extend(prev, tier, cpu, keeps, now))
 			return true;
-		if (step < TURN_STEPS)
+		if (step < SERVER_STEPS)
 			continue;
 		if (nr_llcs > 1 && pull(tier, cpu, now) == TAKE_MOVED)
 			return true;
@@ -544,7 +544,7 @@ static __always_inline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 
 	c->nr_dispatches++;
 	c->left_ns = 0;
 	c->left_slot = PLIMSOLL_SLOT_NONE;
-	c->turn_granted = PLIMSOLL_TURN_NONE;
+	c->server_granted = PLIMSOLL_SERVER_NONE;
 	c->is_taken = 0;
 	tier_of_prev = slice_ends(prev, cpu, now);
 	if (tokens_exceeded())

@@ -3,7 +3,7 @@
  * Holders of locks: a task of a lower tier, or one that a limit keeps from running, may
  * hold a lock that a normal task waits for. While that waits, a timer looks every few
  * milliseconds for the holder, and for the one that the holder itself waits for. It runs
- * them at once, and lends them a normal task's tier until the next look. The first look comes
+ * them at once, and boosts them to the normal tier until the next look. The first look comes
  * at once where the probe of the wait has found a holder.
  *
  * The kernel shows who holds its mutexes and rw_semaphores, which are the locks of files,
@@ -12,7 +12,7 @@
  * used this futex; of one that processes share, those that have waited longest. A guess may be
  * wrong, and a futex may be no lock: such a task gets a short slice at a time, from a budget.
  *
- * No limit holds for a task that is lent the tier for a lock of the kernel, as in the fair
+ * No limit holds for a task that is boosted for a lock of the kernel, as in the fair
  * class. A futex lifts none: the waiter could be of the group that is limited. Nor does a
  * lock that readers hold: the kernel shows the last of them, which may have let go.
  */
@@ -33,7 +33,7 @@
 #define OWNER_FLAGS 0x7UL
 #define OWNED_BY_READERS 0x1UL
 
-/* Between two looks at a task that waits, and how long the tier is lent: until the next but one. */
+/* Between two looks at a task that waits, and how long a boost lasts: until the next but one. */
 #define LOOK_NS (5 * PLIM_NSEC_PER_MSEC)
 #define LEND_NS (2 * LOOK_NS + PLIM_NSEC_PER_MSEC)
 /*
@@ -203,7 +203,7 @@ static __always_inline u32 holder_for(const struct task_ctx *t, bool *is_shared)
 #define POLICY_RR 2
 #define POLICY_DEADLINE 6
 
-/* Whether a task is of a lower tier, unless it is lent one. */
+/* Whether a task is of a lower tier, unless it is boosted. */
 static __always_inline bool is_lower(const struct task_struct *p, const struct task_ctx *t)
 {
 	struct plimsoll_group *group = group_at(t->slot);
@@ -276,14 +276,14 @@ static __always_inline void watch_at_once(struct task_ctx *t, u32 tid)
 		machine_timer_start(URGENT_TIMER, 0);
 }
 
-/* A task no longer holds a lock for which it was lent a tier. */
+/* A task no longer holds a lock for which it was boosted. */
 __noinline int let_go(u32 tid, u64 lock)
 {
 	struct task_struct *p = tid ? bpf_task_from_pid(tid) : NULL;
 	struct task_ctx *t = p ? task_of(p) : NULL;
 
-	if (t && READ_ONCE(t->locks.lent_for) == lock && READ_ONCE(t->locks.lent_until_ns)) {
-		WRITE_ONCE(t->locks.lent_until_ns, 0);
+	if (t && READ_ONCE(t->locks.boosted_for) == lock && READ_ONCE(t->locks.boosted_until_ns)) {
+		WRITE_ONCE(t->locks.boosted_until_ns, 0);
 		if (READ_ONCE(t->started_ns) && is_lower(p, t))
 			scx_bpf_kick_cpu(scx_bpf_task_cpu(p), SCX_KICK_PREEMPT);
 	}
@@ -533,7 +533,7 @@ static __always_inline bool waits_for_cpu(const struct task_ctx *t)
 }
 
 /*
- * Lends a holder of a lock the normal tier, and runs it if it waits. Returns the holder of the
+ * Boosts a holder of a lock to the normal tier, and runs it if it waits. Returns the holder of the
  * lock that it waits for itself; 0: there is none.
  */
 __noinline u32 help(u32 tid, u64 lock, u64 now)
@@ -544,8 +544,8 @@ __noinline u32 help(u32 tid, u64 lock, u64 now)
 	u32 next = 0;
 
 	if (t && is_held_up(p, t, lock)) {
-		WRITE_ONCE(t->locks.lent_for, lock);
-		WRITE_ONCE(t->locks.lent_until_ns, now + LEND_NS);
+		WRITE_ONCE(t->locks.boosted_for, lock);
+		WRITE_ONCE(t->locks.boosted_until_ns, now + LEND_NS);
 		if (waits_for_cpu(t))
 			run_from_queue(BPF_CORE_READ(p, scx.dsq, id), tid, lock);
 	}

@@ -163,14 +163,14 @@ struct plimsoll_group_cpu {
 } PLIMSOLL_OWN_LINES;
 
 /*
- * Server slices: turns in which a lower tier runs although a higher one, which never
+ * Servers: slices in which a lower tier runs although a higher one, which never
  * pauses, has work.
  */
-enum plimsoll_turn {
-	PLIMSOLL_TURN_NONE,
-	PLIMSOLL_TURN_BEHIND_NORMAL, /* of batch work and the background */
-	PLIMSOLL_TURN_BEHIND_BATCH, /* of the background */
-	PLIMSOLL_TURNS = 4, /* padded to a power of 2 */
+enum plimsoll_server {
+	PLIMSOLL_SERVER_NONE,
+	PLIMSOLL_SERVER_BEHIND_NORMAL, /* of batch work and the background */
+	PLIMSOLL_SERVER_BEHIND_BATCH, /* of the background */
+	PLIMSOLL_SERVERS = 4, /* padded to a power of 2 */
 };
 
 /*
@@ -210,19 +210,19 @@ struct plimsoll_cpu {
 	plim_u64 shifts[PLIMSOLL_TIERS_PADDED];
 	plim_u32 runs_bound; /* the task may run on this CPU only */
 	plim_u32 is_taken; /* a task that preempts the present one comes; also by wakers */
-	plim_u32 nr_turns; /* behind normal work */
+	plim_u32 nr_server_slices; /* behind normal work */
 	plim_u32 nr_rounds; /* looks for work that a waiting task has caused, since it last ran any
 			     */
-	plim_u64 turn_next_ns[PLIMSOLL_TURNS]; /* the next of each kind is due */
+	plim_u64 server_next_ns[PLIMSOLL_SERVERS]; /* the next of each kind is due */
 	plim_u64 balance_next_ns; /* LLCs are not compared before */
 	plim_u32 balance_first; /* of the LLCs that are compared next */
 	plim_u64 nr_dispatches;
 	plim_u32 tier; /* of the task of ours that runs; PLIMSOLL_TIERS: none */
 	plim_u32 tier_shown; /* by lower_cpus */
 	plim_u32 run_is_counted; /* in nr_running of the group */
-	plim_u32 turn_granted; /* by the last dispatch */
-	plim_u32 turn; /* in which the present task runs */
-	plim_u64 turn_ran_ns; /* end of its last turn behind normal work; 0: not in nr_with_turns */
+	plim_u32 server_granted; /* by the last dispatch */
+	plim_u32 server; /* in which the present task runs */
+	plim_u64 server_ran_ns; /* end of its last slice behind normal work; 0: not in nr_with_servers */
 	/*
 	 * The CPU comes to the overdue queue by itself: its task is from there, or was preempted
 	 * for one. Set by the CPU that preempts it and at the look that finds a task, cleared

@@ -36,7 +36,7 @@ static __always_inline struct shard *shard_of(u32 llc)
 	return &shards[llc % PLIMSOLL_LLCS_MAX];
 }
 
-/* The tier of the task itself, whatever it is lent. */
+/* The tier of the task itself, without a boost. */
 static __always_inline u32 own_tier_of(const struct plimsoll_group *group, const struct task_ctx *t,
 				       const struct task_struct *p)
 {
@@ -45,10 +45,11 @@ static __always_inline u32 own_tier_of(const struct plimsoll_group *group, const
 	return group->params.flags & PLIMSOLL_BATCH ? PLIMSOLL_TIER_BATCH : PLIMSOLL_TIER_NORMAL;
 }
 
-/* Whether a task is lent the normal tier, because it holds a lock that normal work waits for. */
-static __always_inline bool is_lent(const struct task_ctx *t)
+/* Whether a task is boosted to the normal tier, because it holds a lock that normal work waits for.
+ */
+static __always_inline bool is_boosted(const struct task_ctx *t)
 {
-	u64 until_ns = READ_ONCE(t->locks.lent_until_ns);
+	u64 until_ns = READ_ONCE(t->locks.boosted_until_ns);
 
 	return until_ns && bpf_ktime_get_ns() < until_ns;
 }
@@ -56,13 +57,13 @@ static __always_inline bool is_lent(const struct task_ctx *t)
 /* Whether no limit holds for it meanwhile. */
 static __always_inline bool lifts_limits(const struct task_ctx *t)
 {
-	return is_lent(t) && !(READ_ONCE(t->locks.lent_for) & LOCK_IS_FUTEX);
+	return is_boosted(t) && !(READ_ONCE(t->locks.boosted_for) & LOCK_IS_FUTEX);
 }
 
 static __always_inline u32 tier_of(const struct plimsoll_group *group, const struct task_ctx *t,
 				   const struct task_struct *p)
 {
-	return is_lent(t) ? PLIMSOLL_TIER_NORMAL : own_tier_of(group, t, p);
+	return is_boosted(t) ? PLIMSOLL_TIER_NORMAL : own_tier_of(group, t, p);
 }
 
 /* Whether a task has a request that does not follow what it does. */

@@ -142,7 +142,7 @@ static __always_inline bool others_wait(const struct plimsoll_cpu *c, s32 cpu)
 /* Whether a task of a lower tier comes from that queue while normal work waits for its CPU. */
 static __always_inline bool precedes_normal(const struct plimsoll_cpu *c, s32 cpu, u32 tier)
 {
-	return !SCX_ENQ_IMMED && tier > PLIMSOLL_TIER_NORMAL && !c->turn &&
+	return !SCX_ENQ_IMMED && tier > PLIMSOLL_TIER_NORMAL && !c->server &&
 	       tier_waits(llc_of(cpu), cpu, PLIMSOLL_TIER_NORMAL);
 }
 
@@ -213,11 +213,11 @@ goes_direct(const struct task_ctx *t, struct plimsoll_cpu *c, u32 llc, s32 cpu, 
 	if (others_wait(c, cpu) || shard_waits(llc, PLIMSOLL_TIER_NORMAL) ||
 	    READ_ONCE(overdue_since_ns[llc % PLIMSOLL_LLCS_MAX]))
 		return false;
-	if (!turn_is_due(c, PLIMSOLL_TURN_BEHIND_NORMAL, now))
+	if (!server_is_due(c, PLIMSOLL_SERVER_BEHIND_NORMAL, now))
 		return true;
 	if (lower_waits(PLIMSOLL_TIER_NORMAL, cpu))
 		return false;
-	turn_is_unused(c, PLIMSOLL_TURN_BEHIND_NORMAL, now);
+	server_is_unused(c, PLIMSOLL_SERVER_BEHIND_NORMAL, now);
 	return true;
 }
 
@@ -313,7 +313,7 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 	if (enq_flags & SCX_ENQ_REENQ) {
 		return_chain(t->chain, cpu);
 		c->left_ns = 0;
-		c->turn_granted = PLIMSOLL_TURN_NONE;
+		c->server_granted = PLIMSOLL_SERVER_NONE;
 		if (c->state != PLIMSOLL_CPU_BATCH)
 			token_release(c, cpu);
 	}
@@ -408,7 +408,7 @@ bool BPF_STRUCT_OPS(plimsoll_yield, struct task_struct *from, struct task_struct
 
 /*
  * How long a task that begins to run may run: the least of its admission, its own
- * cap and the server slice, if it runs in a turn. A task that bypassed admission, as
+ * cap and the server slice, if it runs in one. A task that bypassed admission, as
  * one that goes straight to its CPU does, is admitted here; if refused, it runs for
  * the shortest slice, which is a debt.
  */
@@ -417,7 +417,7 @@ static __always_inline u64 left_of(struct task_ctx *t, const struct plimsoll_gro
 {
 	/* A task that was woken directly to this CPU may precede the one that was admitted. */
 	bool granted = (c->left_slot == t->chain || c->left_slot == PLIMSOLL_SLOT_NONE) &&
-		       (!c->turn_granted || turn_is_for(c->turn_granted, c->tier));
+		       (!c->server_granted || server_is_for(c->server_granted, c->tier));
 	struct plimsoll_group *chain = group_at(t->chain);
 	u64 left_ns = granted ? c->left_ns : 0, own_ns;
 
@@ -426,8 +426,8 @@ static __always_inline u64 left_of(struct task_ctx *t, const struct plimsoll_gro
 	c->left_ns = 0;
 	own_ns = task_run_ns(t, group, now);
 	left_ns = plim_max(plim_min(left_ns, own_ns), SLICE_MIN_NS);
-	c->turn = granted ? c->turn_granted : PLIMSOLL_TURN_NONE;
-	if (c->turn)
+	c->server = granted ? c->server_granted : PLIMSOLL_SERVER_NONE;
+	if (c->server)
 		left_ns = plim_min(left_ns, server_slice_ns);
 	return left_ns;
 }
@@ -537,7 +537,7 @@ void BPF_STRUCT_OPS(plimsoll_stopping, struct task_struct *p, bool runnable)
 		return_chain(t->chain, cpu);
 		t->in_kernel = may_hold_locks(p, runnable);
 	}
-	c->turn = PLIMSOLL_TURN_NONE;
+	c->server = PLIMSOLL_SERVER_NONE;
 	t->started_ns = 0;
 	if (!runnable) {
 		plim_order_sleep(&t->order, clock_at(t->place), has_fixed_request(p));
@@ -577,7 +577,7 @@ void BPF_STRUCT_OPS(plimsoll_update_idle, s32 cpu, bool idle)
 	cpu_enter(c, idle ? PLIMSOLL_CPU_IDLE : PLIMSOLL_CPU_OTHER, now);
 	if (idle) {
 		show_tier(c, cpu, PLIMSOLL_TIER_NORMAL);
-		turns_end(c, now);
+		server_goes_idle(c, now);
 	}
 	/*
 	 * The last edge of a CPU that goes offline, which may not kick: see goes_offline(). Nor

@@ -85,10 +85,10 @@ u64 server_slice_ns;
 u64 server_period_ns;
 u64 server_alone_ns;
 /*
- * Atomic: CPUs with turns behind normal work, which share the tolerance. A CPU counts from its
- * first turn until it goes idle, or lower tiers need none for a period.
+ * Atomic: CPUs with a server behind normal work, which share the tolerance. A CPU counts from its
+ * first slice until it goes idle, or lower tiers need none for a period.
  */
-s32 nr_with_turns;
+s32 nr_with_servers;
 /* CPUs that run tasks of a lower tier, for each tier, a bit each; atomic. See show_tier(). */
 plim_u64 lower_cpus[PLIMSOLL_TIERS_PADDED][PLIMSOLL_CPU_WORDS] PLIMSOLL_OWN_LINES;
 /*
@@ -227,9 +227,9 @@ struct task_locks {
 	u32 waits_flags; /* the kind of a lock of the kernel */
 	u32 holder; /* that was found last; 0: none that is held up */
 	u32 is_watched; /* atomic: the timer looks at it */
-	/* As a holder: until when it is lent the normal tier, and for which lock. */
-	u64 lent_until_ns;
-	u64 lent_for;
+	/* As a holder: until when it is boosted to the normal tier, and for which lock. */
+	u64 boosted_until_ns;
+	u64 boosted_for;
 	u64 let_go; /* the futex that it has let go last */
 	u64 let_go_ns;
 };
