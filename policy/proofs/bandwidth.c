@@ -30,7 +30,7 @@ static plim_u64 some_product(plim_u64 a, plim_u64 b, plim_u64 max)
 /* Type invariant of a pool. */
 static int pool_is_valid(const struct plim_bandwidth *pool)
 {
-	if (plim_bandwidth_check(&pool->params) != PLIM_BANDWIDTH_OK)
+	if (!plim_bandwidth_is_valid(&pool->params))
 		return 0;
 	if (plim_bandwidth_is_unlimited(pool))
 		return pool->runtime_ns == 0 && pool->dealt_ns == 0;
@@ -84,7 +84,7 @@ static struct plim_bandwidth_params any_params(void)
 {
 	struct plim_bandwidth_params params;
 
-	ASSUME(plim_bandwidth_check(&params) == PLIM_BANDWIDTH_OK);
+	ASSUME(plim_bandwidth_is_valid(&params));
 	return params;
 }
 
@@ -97,7 +97,7 @@ static wide held_ns(const struct plim_bandwidth *pool, const struct plim_bandwid
 void prove_params_are_accepted_exactly_in_their_ranges(void)
 {
 	struct plim_bandwidth_params params;
-	int ok = plim_bandwidth_check(&params) == PLIM_BANDWIDTH_OK;
+	int ok = plim_bandwidth_is_valid(&params);
 	int unlimited = params.quota_ns == PLIM_UNLIMITED;
 	wide sum_ns = (wide)params.burst_ns + (unlimited ? 0 : params.quota_ns);
 
@@ -222,7 +222,7 @@ void prove_booking_conserves_runtime(void)
 	PROOF_REACHED();
 }
 
-/* Of a limit without a burst, which so has no statistics of usage. */
+/* For a limit without a burst, which so has no statistics of usage. */
 void prove_a_local_charge_is_a_charge_without_the_pool(void)
 {
 	struct plim_bandwidth pool = any_pool(), same = pool, before = pool;

@@ -6,7 +6,7 @@
  * window, which is of length t so far. After every update inside the window
  *
  *	credit + busy(t) <= (1 - H) * C * t + max(C * grain, what the CPUs
- *	can have run beyond it, less the remembered debt)
+ *	can have run beyond it, less the debt carried on)
  *
  * which, with the debt of H * C * W, is the law; see
  * prove_a_step_keeps_the_law().
@@ -18,7 +18,7 @@ static struct plim_headroom_params any_params(void)
 {
 	struct plim_headroom_params params;
 
-	ASSUME(plim_headroom_check(&params) == PLIM_HEADROOM_OK);
+	ASSUME(plim_headroom_is_valid(&params));
 	return params;
 }
 
@@ -41,7 +41,7 @@ static struct plim_headroom any_headroom(void)
 
 	plim_s64 most_ns = (plim_s64)(PLIM_HEADROOM_WINDOW_MAX_NS * PLIM_CPUS_MAX);
 
-	ASSUME(plim_headroom_check(&headroom.params) == PLIM_HEADROOM_OK);
+	ASSUME(plim_headroom_is_valid(&headroom.params));
 	ASSUME(headroom.credit_ns <= most_ns && headroom.credit_ns >= -most_ns);
 	ASSUME(headroom.tolerance_credit_ns <= most_ns);
 	ASSUME(headroom.tolerance_credit_ns >= -most_ns);
@@ -70,7 +70,7 @@ static struct plim_headroom small_headroom(plim_u32 headroom_ppm)
 	headroom.shortfall_ns = 0;
 	headroom.updated_ns = 0;
 	headroom.interval_ns = 0;
-	ASSUME(plim_headroom_check(&headroom.params) == PLIM_HEADROOM_OK);
+	ASSUME(plim_headroom_is_valid(&headroom.params));
 	ASSUME(is_valid(&headroom));
 	return headroom;
 }
@@ -79,7 +79,7 @@ void prove_params_are_accepted_exactly_in_their_ranges(void)
 {
 	struct plim_headroom_params params;
 
-	PROVE((plim_headroom_check(&params) == PLIM_HEADROOM_OK) ==
+	PROVE((plim_headroom_is_valid(&params)) ==
 		      (params.headroom_ppm <= 1000000 && params.nr_cpus >= 1 &&
 		       params.nr_cpus <= 8192 && params.window_ns >= 10000000 &&
 		       params.window_ns <= 10000000000 && params.grain_ns >= 100000 &&

@@ -75,7 +75,7 @@ static struct plim_order any_task(plim_u64 clock)
 	return task;
 }
 
-/* What holds for each task that waits. */
+/* Invariant of each task that waits. */
 static int waits_well(const struct plim_order *task, plim_u64 clock)
 {
 	return !plim_order_before(task->deadline, clock) &&

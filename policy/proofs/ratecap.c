@@ -19,7 +19,7 @@ static struct plim_ratecap_params any_params(void)
 {
 	struct plim_ratecap_params params;
 
-	ASSUME(plim_ratecap_check(&params) == PLIM_RATECAP_OK);
+	ASSUME(plim_ratecap_is_valid(&params));
 	return params;
 }
 
@@ -37,7 +37,7 @@ void prove_params_are_accepted_exactly_in_their_ranges(void)
 {
 	struct plim_ratecap_params params;
 
-	PROVE((plim_ratecap_check(&params) == PLIM_RATECAP_OK) ==
+	PROVE((plim_ratecap_is_valid(&params)) ==
 		      (params.hard_permille <= 8192000 &&
 		       (!params.soft || params.soft_permille <= 8192000) &&
 		       params.depth_ns <= 1000000000 && params.half_life_ns >= 50000000 &&

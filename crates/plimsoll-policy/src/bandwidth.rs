@@ -64,8 +64,8 @@ impl BandwidthParams {
     /// If one is not.
     pub fn check(&self) -> Result<(), OutOfRange> {
         // SAFETY: only reads the struct that is passed.
-        let result = unsafe { ffi::plim_bandwidth_check(&self.to_raw()) };
-        OutOfRange::unless(result == ffi::PLIM_BANDWIDTH_OK)
+        let result = unsafe { ffi::plim_bandwidth_is_valid(&self.to_raw()) };
+        OutOfRange::unless(result != 0)
     }
 
     fn to_raw(self) -> ffi::plim_bandwidth_params {

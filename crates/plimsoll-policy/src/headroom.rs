@@ -8,12 +8,7 @@
 
 use crate::{OutOfRange, ffi};
 
-pub const WINDOW_MIN_NS: u64 = ffi::PLIM_HEADROOM_WINDOW_MIN_NS;
-/// Longer intervals between updates count as one of this length.
-pub const WINDOW_MAX_NS: u64 = ffi::PLIM_HEADROOM_WINDOW_MAX_NS;
 pub const WINDOW_DEFAULT_NS: u64 = ffi::PLIM_HEADROOM_WINDOW_DEFAULT_NS;
-/// The shortest time between two returns of batch work.
-pub const GRAIN_MIN_NS: u64 = ffi::PLIM_HEADROOM_GRAIN_MIN_NS;
 pub const TOLERANCE_RUNTIME_DEFAULT_NS: u64 = ffi::PLIM_TOLERANCE_RUNTIME_DEFAULT_NS;
 pub const TOLERANCE_RUNTIME_MAX_NS: u64 = ffi::PLIM_TOLERANCE_RUNTIME_MAX_NS;
 pub const TOLERANCE_PERIOD_DEFAULT_NS: u64 = ffi::PLIM_TOLERANCE_PERIOD_DEFAULT_NS;
@@ -22,10 +17,9 @@ pub const TOLERANCE_PERIOD_MAX_NS: u64 = ffi::PLIM_TOLERANCE_PERIOD_MAX_NS;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadroomParams {
-    /// Window over which the share is kept idle: [`WINDOW_MIN_NS`] to
-    /// [`WINDOW_MAX_NS`].
+    /// Window over which the share is kept idle: 10 ms to 10 s.
     pub window_ns: u64,
-    /// Between two returns of batch work: [`GRAIN_MIN_NS`] to `window_ns`.
+    /// Between two returns of batch work: 100 µs to `window_ns`.
     pub grain_ns: u64,
     /// CPU time that all batch work together may always use per tolerance
     /// period; with 0 it may starve. At most `tolerance_period_ns` and
@@ -48,8 +42,8 @@ impl HeadroomParams {
     /// If one is not.
     pub fn check(&self) -> Result<(), OutOfRange> {
         // SAFETY: only reads the struct that is passed.
-        let result = unsafe { ffi::plim_headroom_check(&self.to_raw()) };
-        OutOfRange::unless(result == ffi::PLIM_HEADROOM_OK)
+        let result = unsafe { ffi::plim_headroom_is_valid(&self.to_raw()) };
+        OutOfRange::unless(result != 0)
     }
 
     fn to_raw(self) -> ffi::plim_headroom_params {

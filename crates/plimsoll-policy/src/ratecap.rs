@@ -37,8 +37,8 @@ impl RateCapParams {
     /// If one is not.
     pub fn check(&self) -> Result<(), OutOfRange> {
         // SAFETY: only reads the struct that is passed.
-        let result = unsafe { ffi::plim_ratecap_check(&self.to_raw()) };
-        OutOfRange::unless(result == ffi::PLIM_RATECAP_OK)
+        let result = unsafe { ffi::plim_ratecap_is_valid(&self.to_raw()) };
+        OutOfRange::unless(result != 0)
     }
 
     fn to_raw(self) -> ffi::plim_ratecap_params {

@@ -37,14 +37,6 @@
  */
 #define PLIM_LOCAL_KEPT_NS PLIM_NSEC_PER_MSEC
 
-enum plim_bandwidth_error {
-	PLIM_BANDWIDTH_OK = 0,
-	PLIM_BANDWIDTH_BAD_PERIOD,
-	PLIM_BANDWIDTH_BAD_QUOTA,
-	PLIM_BANDWIDTH_BAD_SUM,
-	PLIM_BANDWIDTH_BAD_SLICE,
-};
-
 struct plim_bandwidth_params {
 	plim_u64 period_ns; /* PLIM_PERIOD_MIN_NS … PLIM_PERIOD_MAX_NS */
 	plim_u64 quota_ns; /* >= PLIM_QUOTA_MIN_NS, or PLIM_UNLIMITED */
@@ -81,23 +73,16 @@ struct plim_bandwidth_cpu {
 	plim_u8 throttled;
 };
 
-/* Returns the first parameter that is out of range, if any. */
-static __always_inline enum plim_bandwidth_error
-plim_bandwidth_check(const struct plim_bandwidth_params *params)
+/* Whether all parameters are in their ranges. */
+static __always_inline int plim_bandwidth_is_valid(const struct plim_bandwidth_params *params)
 {
-	if (params->period_ns < PLIM_PERIOD_MIN_NS || params->period_ns > PLIM_PERIOD_MAX_NS)
-		return PLIM_BANDWIDTH_BAD_PERIOD;
-	if (params->slice_ns < PLIM_SLICE_MIN_NS || params->slice_ns > PLIM_SLICE_MAX_NS)
-		return PLIM_BANDWIDTH_BAD_SLICE;
-	if (params->burst_ns > PLIM_RUNTIME_MAX_NS)
-		return PLIM_BANDWIDTH_BAD_SUM;
-	if (params->quota_ns == PLIM_UNLIMITED)
-		return PLIM_BANDWIDTH_OK;
-	if (params->quota_ns < PLIM_QUOTA_MIN_NS)
-		return PLIM_BANDWIDTH_BAD_QUOTA;
-	if (params->quota_ns > PLIM_RUNTIME_MAX_NS - params->burst_ns)
-		return PLIM_BANDWIDTH_BAD_SUM;
-	return PLIM_BANDWIDTH_OK;
+	if (params->period_ns < PLIM_PERIOD_MIN_NS || params->period_ns > PLIM_PERIOD_MAX_NS ||
+	    params->slice_ns < PLIM_SLICE_MIN_NS || params->slice_ns > PLIM_SLICE_MAX_NS ||
+	    params->burst_ns > PLIM_RUNTIME_MAX_NS)
+		return 0;
+	return params->quota_ns == PLIM_UNLIMITED ||
+	       (params->quota_ns >= PLIM_QUOTA_MIN_NS &&
+		params->quota_ns <= PLIM_RUNTIME_MAX_NS - params->burst_ns);
 }
 
 static __always_inline int plim_bandwidth_is_unlimited(const struct plim_bandwidth *pool)

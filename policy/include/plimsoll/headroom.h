@@ -54,15 +54,6 @@
 /* Keeps the product of a window and the runtime below 2^64. */
 #define PLIM_TOLERANCE_RUNTIME_MAX_NS PLIM_NSEC_PER_SEC
 
-enum plim_headroom_error {
-	PLIM_HEADROOM_OK = 0,
-	PLIM_HEADROOM_BAD_SHARE,
-	PLIM_HEADROOM_BAD_CPUS,
-	PLIM_HEADROOM_BAD_WINDOW,
-	PLIM_HEADROOM_BAD_GRAIN,
-	PLIM_HEADROOM_BAD_TOLERANCE,
-};
-
 struct plim_headroom_params {
 	plim_u64 window_ns; /* W */
 	plim_u64 grain_ns; /* between two returns of batch work, at most W */
@@ -84,25 +75,19 @@ struct plim_headroom {
 	plim_u64 shortfall_ns;
 };
 
-/* Returns the first parameter that is out of range, if any. */
-static __always_inline enum plim_headroom_error
-plim_headroom_check(const struct plim_headroom_params *params)
+/* Whether all parameters are in their ranges. */
+static __always_inline int plim_headroom_is_valid(const struct plim_headroom_params *params)
 {
-	if (params->headroom_ppm > PLIM_PPM)
-		return PLIM_HEADROOM_BAD_SHARE;
-	if (!params->nr_cpus || params->nr_cpus > PLIM_CPUS_MAX)
-		return PLIM_HEADROOM_BAD_CPUS;
-	if (params->window_ns < PLIM_HEADROOM_WINDOW_MIN_NS ||
-	    params->window_ns > PLIM_HEADROOM_WINDOW_MAX_NS)
-		return PLIM_HEADROOM_BAD_WINDOW;
-	if (params->grain_ns < PLIM_HEADROOM_GRAIN_MIN_NS || params->grain_ns > params->window_ns)
-		return PLIM_HEADROOM_BAD_GRAIN;
-	if (params->tolerance_period_ns < PLIM_TOLERANCE_PERIOD_MIN_NS ||
-	    params->tolerance_period_ns > PLIM_TOLERANCE_PERIOD_MAX_NS ||
-	    params->tolerance_runtime_ns > params->tolerance_period_ns ||
-	    params->tolerance_runtime_ns > PLIM_TOLERANCE_RUNTIME_MAX_NS)
-		return PLIM_HEADROOM_BAD_TOLERANCE;
-	return PLIM_HEADROOM_OK;
+	return params->headroom_ppm <= PLIM_PPM && params->nr_cpus &&
+	       params->nr_cpus <= PLIM_CPUS_MAX &&
+	       params->window_ns >= PLIM_HEADROOM_WINDOW_MIN_NS &&
+	       params->window_ns <= PLIM_HEADROOM_WINDOW_MAX_NS &&
+	       params->grain_ns >= PLIM_HEADROOM_GRAIN_MIN_NS &&
+	       params->grain_ns <= params->window_ns &&
+	       params->tolerance_period_ns >= PLIM_TOLERANCE_PERIOD_MIN_NS &&
+	       params->tolerance_period_ns <= PLIM_TOLERANCE_PERIOD_MAX_NS &&
+	       params->tolerance_runtime_ns <= params->tolerance_period_ns &&
+	       params->tolerance_runtime_ns <= PLIM_TOLERANCE_RUNTIME_MAX_NS;
 }
 
 /* A headroom of @cpus whole CPUs as a share of @nr_cpus. */
@@ -353,7 +338,7 @@ static __always_inline plim_u64 plim_headroom_return_ns(const struct plim_headro
 }
 
 /*
- * The longest overrun that is remembered, in server slices of the tolerance.
+ * The longest overrun that is carried on, in server slices of the tolerance.
  * Bounds the number of tolerance periods for which batch work goes without its
  * tolerance after it has briefly overrun on every CPU.
  */
@@ -362,7 +347,7 @@ static __always_inline plim_u64 plim_headroom_return_ns(const struct plim_headro
 /*
  * Overrun for enforcers that grant the tolerance as server slices of a whole
  * CPU and cannot end one in time: on a virtual CPU that its host delays, a
- * slice of 1 ms may last 10. Usage beyond the law is remembered, and the next
+ * slice of 1 ms may last 10. Usage beyond the law is carried on, and the next
  * slice is due only when the tolerance of the time since has paid for it. The
  * bucket above forgives overruns longer than one slice.
  *

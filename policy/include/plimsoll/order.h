@@ -170,8 +170,8 @@ static __always_inline plim_u32 plim_order_part(plim_u32 part, plim_u32 weight, 
 }
 
 /*
- * That part of a request, down to the shortest. Whether a task preempts another is decided
- * by whole requests.
+ * Part of a request, down to the shortest. Whether a task preempts another is decided by
+ * whole requests.
  */
 static __always_inline plim_u64 plim_order_part_ns(plim_u32 request_ns, plim_u32 part)
 {

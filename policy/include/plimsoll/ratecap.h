@@ -37,14 +37,6 @@
 #define PLIM_HALF_LIFE_MIN_NS (50 * PLIM_NSEC_PER_MSEC)
 #define PLIM_HALF_LIFE_MAX_NS (60 * PLIM_NSEC_PER_SEC)
 
-enum plim_ratecap_error {
-	PLIM_RATECAP_OK = 0,
-	PLIM_RATECAP_BAD_HARD,
-	PLIM_RATECAP_BAD_SOFT,
-	PLIM_RATECAP_BAD_DEPTH,
-	PLIM_RATECAP_BAD_HALF_LIFE,
-};
-
 struct plim_ratecap_params {
 	plim_u64 depth_ns; /* at least one timer grain */
 	plim_u64 half_life_ns;
@@ -60,20 +52,14 @@ struct plim_ratecap {
 	plim_u64 rate_updated_ns;
 };
 
-/* Returns the first parameter that is out of range, if any. */
-static __always_inline enum plim_ratecap_error
-plim_ratecap_check(const struct plim_ratecap_params *params)
+/* Whether all parameters are in their ranges. */
+static __always_inline int plim_ratecap_is_valid(const struct plim_ratecap_params *params)
 {
-	if (params->hard_permille > PLIM_CAP_MAX_PERMILLE)
-		return PLIM_RATECAP_BAD_HARD;
-	if (params->soft && params->soft_permille > PLIM_CAP_MAX_PERMILLE)
-		return PLIM_RATECAP_BAD_SOFT;
-	if (params->depth_ns > PLIM_CAP_DEPTH_MAX_NS)
-		return PLIM_RATECAP_BAD_DEPTH;
-	if (params->half_life_ns < PLIM_HALF_LIFE_MIN_NS ||
-	    params->half_life_ns > PLIM_HALF_LIFE_MAX_NS)
-		return PLIM_RATECAP_BAD_HALF_LIFE;
-	return PLIM_RATECAP_OK;
+	return params->hard_permille <= PLIM_CAP_MAX_PERMILLE &&
+	       (!params->soft || params->soft_permille <= PLIM_CAP_MAX_PERMILLE) &&
+	       params->depth_ns <= PLIM_CAP_DEPTH_MAX_NS &&
+	       params->half_life_ns >= PLIM_HALF_LIFE_MIN_NS &&
+	       params->half_life_ns <= PLIM_HALF_LIFE_MAX_NS;
 }
 
 static __always_inline void plim_ratecap_init(struct plim_ratecap *cap, plim_u64 now_ns)
