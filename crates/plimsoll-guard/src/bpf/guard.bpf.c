@@ -111,7 +111,7 @@ struct wait_timer {
 	struct bpf_timer timer;
 };
 
-/* As many. */
+/* One for each CPU, too. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);

@@ -13,7 +13,7 @@
 #include "servers.bpf.h"
 
 /*
- * Of a task that is queued; plimsoll_running() sets the slice that it gets, which is no
+ * Slice of a task that is queued; plimsoll_running() sets the slice that it gets, which is no
  * longer.
  */
 #define SLICE_QUEUED_NS PLIM_BATCH_SLICE_DEFAULT_NS

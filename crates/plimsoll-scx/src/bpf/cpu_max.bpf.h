@@ -24,7 +24,7 @@
 u32 limits_due;
 /* Whether it has limits to end, or slots of such to free. Atomic. */
 u32 limits_ended;
-/* Where the timer's next search for a slot begins: one that was freed is used late. */
+/* First slot of the timer's next search: one that was freed is used late. */
 u32 limit_searched;
 
 /* cgroup id → its cpu.max, if that is a limit. As many as there are slots; resized as those. */

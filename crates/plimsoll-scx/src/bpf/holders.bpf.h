@@ -101,7 +101,7 @@ struct {
 u32 pass_is_due;
 /* Passes over all that is watched, so far. Written by the timer only. */
 u32 nr_passes;
-/* When the budget of guesses is whole again. Written by the timer only. */
+/* Time at which the budget of guesses is whole again. Written by the timer only. */
 u64 guesses_until_ns;
 
 /* Before Linux 7.1 the lists of waiters were these. */
@@ -268,7 +268,7 @@ static __always_inline void watch(struct task_ctx *t, void *queue, u32 tid)
 		machine_timer_start(PASS_TIMER, FIRST_LOOK_NS);
 }
 
-/* The same, with the first look at once. */
+/* Watches a task, with the first look at once. */
 static __always_inline void watch_at_once(struct task_ctx *t, u32 tid)
 {
 	watch(t, &watched, tid);

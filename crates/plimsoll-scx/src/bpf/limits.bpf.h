@@ -65,7 +65,7 @@ __noinline u32 blocking_slot(u32 slot, s32 cpu, u64 now)
 	return PLIMSOLL_SLOT_NONE;
 }
 
-/* When a task over a cap of its own may run again; 0: now. */
+/* Returns when a task over a cap of its own may run again; 0: now. */
 static __always_inline u64 own_cap_until_ns(struct task_ctx *t, const struct plimsoll_group *group,
 					    u64 now)
 {

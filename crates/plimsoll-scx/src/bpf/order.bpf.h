@@ -120,8 +120,9 @@ static __always_inline void order_parks(struct task_ctx *t)
 }
 
 /*
- * It returns: by a timer, or as it is queued anew. Of both at once one takes what it has stood;
- * if it is the timer, the order may follow when the task is queued or runs the next time.
+ * A parked task returns: by a timer, or as it is queued anew. Of both at once one takes what it
+ * has stood; if it is the timer, the order may follow when the task is queued or runs the next
+ * time.
  */
 static __always_inline void order_returns(struct task_ctx *t)
 {

@@ -328,7 +328,7 @@ __noinline int overdue_again(u32 llc, u64 now)
 	return 0;
 }
 
-/* When a task of a lower tier ran or waited. Written by housekeeping only. */
+/* Time at which a task of a lower tier last ran or waited. Written by housekeeping only. */
 static u64 lower_seen_ns;
 
 static int housekeeping(void *map, int *key, struct bpf_timer *timer)

@@ -171,8 +171,8 @@ __noinline int record_counts_all(u32 index)
 }
 
 /*
- * Where a task counts, in one word, so that it is exchanged at once: whoever writes it takes
- * the old part out and puts the new one in, in whatever order two CPUs do so. 0: nowhere.
+ * Place where a task counts, in one word, so that it is exchanged at once: a writer takes the
+ * old part out and puts the new one in, in whatever order two CPUs do so. 0: nowhere.
  */
 #define COUNTED_TIER_SHIFT 24
 #define COUNTED_SLOT_SHIFT 28
@@ -289,13 +289,12 @@ weight_follows(u32 index, struct cgroup_record *record, const struct task_group 
 	record_counts_all(index);
 }
 
-/* Verified by itself: the verifier would follow each way through it for each level. */
+/* Verified by itself, as the next: the verifier would follow each way through it at each level. */
 __noinline u64 share_around(u64 share, u32 weight, u64 load)
 {
 	return plim_order_share(share, weight, load);
 }
 
-/* The same. */
 __noinline u32 part_around(u32 part, u32 weight, u32 nr, u64 load)
 {
 	return plim_order_part(part, weight, nr, load);
