@@ -9,9 +9,9 @@
 //! reads a clock. Shares are parts per million (`_ppm`) or per mille
 //! (`_permille`) of one CPU, unless stated otherwise.
 //!
-//! One module per header, but for the guard's, which only the kernel calls: [`bandwidth`],
-//! [`batch`] (of which the rest is the kernel's, too), [`headroom`], [`order`], [`ratecap`],
-//! [`sharing`].
+//! One module per header, but for those of the guard and of the server, which only the kernel calls:
+//! [`bandwidth`], [`batch`] (of which the rest is the kernel's, too), [`headroom`], [`order`],
+//! [`ratecap`], [`sharing`].
 
 pub mod bandwidth;
 pub mod batch;
@@ -19,6 +19,8 @@ mod ffi;
 pub mod headroom;
 pub mod order;
 pub mod ratecap;
+#[cfg(test)]
+mod server;
 pub mod sharing;
 
 use thiserror::Error;

@@ -6,5 +6,6 @@
 #include "plimsoll/headroom.h"
 #include "plimsoll/order.h"
 #include "plimsoll/ratecap.h"
+#include "plimsoll/server.h"
 #include "plimsoll/sharing.h"
 #include "plimsoll/units.h"

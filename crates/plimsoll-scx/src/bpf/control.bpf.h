@@ -144,9 +144,7 @@ int plimsoll_set_machine(struct plimsoll_machine_change *change)
 	if (!value || !m)
 		return -EINVAL;
 	WRITE_ONCE(bandwidth_slice_ns, change->bandwidth_slice_ns);
-	server_slice_ns = change->server_slice_ns;
-	server_period_ns = change->server_period_ns;
-	server_alone_ns = change->server_alone_ns;
+	plim_server_set(&machine_server, &params);
 	headroom_cpus = cpus_wanted;
 	if (cpus_wanted)
 		params.headroom_ppm = PLIM_PPM;

@@ -24,6 +24,7 @@ struct bpf_timer {
 #include "plimsoll/headroom.h"
 #include "plimsoll/order.h"
 #include "plimsoll/ratecap.h"
+#include "plimsoll/server.h"
 
 /*
  * On elements of maps that different CPUs write: of two neighbours neither is in a cache
@@ -115,10 +116,6 @@ struct plimsoll_machine_change {
 	/* The share form if headroom_cpus is 0; 0 ppm: no headroom. */
 	struct plim_headroom_params headroom;
 	plim_u32 headroom_cpus; /* the instant form; the share is ignored */
-	/* Server slices of batch work on each CPU that normal work keeps busy. 0: none. */
-	plim_u64 server_slice_ns;
-	plim_u64 server_period_ns;
-	plim_u64 server_alone_ns; /* the period while no other CPU has such slices */
 	plim_u64 bandwidth_slice_ns; /* of all groups */
 };
 

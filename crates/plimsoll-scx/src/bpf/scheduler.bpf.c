@@ -428,7 +428,7 @@ static __always_inline u64 left_of(struct task_ctx *t, const struct plimsoll_gro
 	left_ns = plim_max(plim_min(left_ns, own_ns), SLICE_MIN_NS);
 	c->server = granted ? c->server_granted : PLIMSOLL_SERVER_NONE;
 	if (c->server)
-		left_ns = plim_min(left_ns, server_slice_ns);
+		left_ns = plim_min(left_ns, machine_server.slice_ns);
 	return left_ns;
 }
 

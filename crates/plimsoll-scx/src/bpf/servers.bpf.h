@@ -23,17 +23,12 @@
 #define BACKGROUND_PERIOD_MAX_NS PLIM_NSEC_PER_SEC
 /* Until a slice that could not be used is tried again: each try reads the queues. */
 #define SERVER_RETRY_NS PLIM_NSEC_PER_MSEC
-/*
- * The longest delay by one run, beside the period: after a pause of the whole machine
- * servers must not stop for long. Only what ran longer than a slice is forgiven.
- */
-#define SERVER_DELAY_MAX_NS PLIM_NSEC_PER_SEC
 
 static __always_inline u64 server_period_of(u32 server)
 {
 	if (server == PLIMSOLL_SERVER_BEHIND_NORMAL)
-		return server_period_ns;
-	return plim_min(BACKGROUND_SLICES * server_period_ns, BACKGROUND_PERIOD_MAX_NS);
+		return machine_server.period_ns;
+	return plim_min(BACKGROUND_SLICES * machine_server.period_ns, BACKGROUND_PERIOD_MAX_NS);
 }
 
 /* This CPU has had a slice at @ran_ns, or, with 0, is not one of those that share the tolerance. */
@@ -50,16 +45,16 @@ static __always_inline void server_shares(struct plimsoll_cpu *c, u64 ran_ns)
 static __always_inline u64 server_shared_period_ns(u32 server)
 {
 	u64 period_ns = server_period_of(server);
-	s32 nr_sharing = READ_ONCE(nr_with_servers);
 
 	if (server != PLIMSOLL_SERVER_BEHIND_NORMAL)
 		return period_ns;
-	return plim_min(period_ns, server_alone_ns * plim_max(nr_sharing, 1));
+	return plim_server_shared_period_ns(period_ns, machine_server.alone_ns,
+					    READ_ONCE(nr_with_servers));
 }
 
 static __always_inline bool server_is_due(const struct plimsoll_cpu *c, u32 server, u64 now)
 {
-	return server_slice_ns && now >= c->server_next_ns[server];
+	return machine_server.slice_ns && now >= c->server_next_ns[server];
 }
 
 /* A slice that is due is not needed, because all tiers are served: it has passed. */
@@ -113,17 +108,12 @@ static __always_inline bool server_is_for(u32 server, u32 tier)
 /* Charges a run that ends now to the server in whose slice it was. */
 static __always_inline void server_charge(struct plimsoll_cpu *c, u64 ran_ns, u64 now)
 {
-	u64 slice_ns = plim_max(server_slice_ns, 1), period_ns;
 	plim_u64 *next_ns = &c->server_next_ns[c->server & (PLIMSOLL_SERVERS - 1)];
-	u64 delay_ns;
 
 	if (c->server == PLIMSOLL_SERVER_BEHIND_NORMAL)
 		server_shares(c, now);
-	period_ns = server_shared_period_ns(c->server);
-	/* No product of these is above 2^63: a period has at most 4 s. */
-	ran_ns = plim_min(ran_ns, SERVER_DELAY_MAX_NS);
-	delay_ns = plim_min(ran_ns * period_ns / slice_ns, period_ns + SERVER_DELAY_MAX_NS);
-	*next_ns = plim_max(*next_ns, plim_sub_floor(now, ran_ns)) + delay_ns;
+	*next_ns = plim_server_next_ns(*next_ns, ran_ns, machine_server.slice_ns,
+				       server_shared_period_ns(c->server), now);
 	if (c->server == PLIMSOLL_SERVER_BEHIND_NORMAL && READ_ONCE(nr_idle) >= (s32)headroom_cpus)
 		__sync_fetch_and_add(&tolerated_apart_ns, ran_ns);
 }
@@ -136,7 +126,8 @@ static __always_inline void server_counts(struct plimsoll_cpu *c, u64 ran_ns, u6
 {
 	const u32 server = PLIMSOLL_SERVER_BEHIND_NORMAL;
 
-	if (ran_ns >= server_slice_ns && c->server_next_ns[server] < now + server_period_of(server))
+	if (ran_ns >= machine_server.slice_ns &&
+	    c->server_next_ns[server] < now + server_period_of(server))
 		server_lapses(c, server, now);
 }
 

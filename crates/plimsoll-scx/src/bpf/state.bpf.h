@@ -81,9 +81,8 @@ bool headroom_on PLIMSOLL_OWN_LINES;
 u32 headroom_cpus;
 /* Runtime that a CPU takes from a pool at a time. Written by plimsoll_set_machine. */
 u64 bandwidth_slice_ns = PLIM_SLICE_DEFAULT_NS;
-u64 server_slice_ns;
-u64 server_period_ns;
-u64 server_alone_ns;
+/* Server of batch work on each CPU that normal work keeps busy. */
+struct plim_server machine_server;
 /*
  * Atomic: CPUs with a server behind normal work, which share the tolerance. A CPU counts from its
  * first slice until it goes idle, or lower tiers need none for a period.
