@@ -10,7 +10,8 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use libbpf_rs::Object;
 use nix::errno::Errno;
@@ -23,6 +24,9 @@ use crate::program::{BEGIN_MOVE, END_MOVE, run};
 /// Attempts to free a task. Each fails only if the task's cpuset changes meanwhile, or without
 /// memory.
 const ATTEMPTS_MAX: usize = 100;
+/// Longest wait for moves to end. One takes some 50 µs, but a busy real-time task may keep its
+/// thread from going on for ever.
+const END_MAX: Duration = Duration::from_millis(100);
 
 /// A task, in the words of `plimsoll_guard_task` of `src/bpf/intf.h`.
 #[derive(Debug, Clone, Copy)]
@@ -70,12 +74,21 @@ pub(crate) struct Moves {
     path: PathBuf,
     /// The file, from the first move on.
     file: OnceLock<File>,
-    /// Held while a task is moved. False: nothing is moved any more.
-    is_open: RwLock<bool>,
+    present: Mutex<Present>,
+    /// Notified when nothing is moved any more.
+    ended: Condvar,
     /// Tasks that a thread has moved to its own CPU.
     nr_pulled: AtomicU64,
     /// Tasks that a thread has moved away from it.
     nr_pushed: AtomicU64,
+}
+
+/// The moves of this moment.
+#[derive(Debug, Default)]
+struct Present {
+    /// No more begins.
+    is_closed: bool,
+    nr_moving: usize,
 }
 
 impl Moves {
@@ -84,7 +97,8 @@ impl Moves {
             object,
             path: path.into(),
             file: OnceLock::new(),
-            is_open: RwLock::new(true),
+            present: Mutex::default(),
+            ended: Condvar::new(),
             nr_pulled: AtomicU64::new(0),
             nr_pushed: AtomicU64::new(0),
         }
@@ -112,10 +126,22 @@ impl Moves {
             }
             return;
         }
-        let is_open = self.is_open.read().unwrap_or_else(PoisonError::into_inner);
-        if *is_open {
-            self.move_to(there, tid, task, thread);
+        let mut present = self.present();
+        if present.is_closed {
+            return;
         }
+        present.nr_moving += 1;
+        drop(present);
+        self.move_to(there, tid, task, thread);
+        let mut present = self.present();
+        present.nr_moving -= 1;
+        if present.is_closed && present.nr_moving == 0 {
+            self.ended.notify_all();
+        }
+    }
+
+    fn present(&self) -> MutexGuard<'_, Present> {
+        self.present.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn move_to(&self, there: CpuSet, tid: Pid, task: &Task, thread: u32) {
@@ -153,12 +179,15 @@ impl Moves {
         bound().is_none_or(free) && bound().is_none_or(free)
     }
 
-    /// Ends all moves, and removes the file. If a thread is kept from ending its move, the record
-    /// stays, for the next owner.
+    /// Waits for all moves to end, and removes the file. If a thread is kept from ending its move,
+    /// the record stays, for the next owner.
     pub fn close(&self) {
-        match self.is_open.try_write() {
-            Ok(mut is_open) => *is_open = false,
-            Err(TryLockError::Poisoned(_) | TryLockError::WouldBlock) => return,
+        let mut present = self.present();
+        present.is_closed = true;
+        let is_moving = |present: &mut Present| present.nr_moving > 0;
+        let waited = self.ended.wait_timeout_while(present, END_MAX, is_moving);
+        if waited.is_ok_and(|(_, waited)| waited.timed_out()) {
+            return;
         }
         let is_empty = |bytes: Vec<u8>| bytes.iter().all(|byte| *byte == 0);
         if std::fs::read(&self.path).is_ok_and(is_empty) {
