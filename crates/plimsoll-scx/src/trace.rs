@@ -3,7 +3,7 @@
 //! The scheduler writes a line for each charge, refill and CPU that may run again, while the reader
 //! renews its request: after a reader is killed, the trace ends within a second.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -214,24 +214,41 @@ pub fn record(
     arrived.take();
     recorder.renew();
     let begin = recorder.state()?;
-    let is_later =
-        |found: &plimsoll_trace| found.slot == recorder.slot && found.sequence > begin.sequence;
+    // A change after the end's state may bring a line, too.
+    let last = Cell::new(u64::MAX);
+    let is_between = |found: &plimsoll_trace| {
+        let numbers = begin.sequence + 1..=last.get();
+        found.slot == recorder.slot && numbers.contains(&found.sequence)
+    };
     let mut wanted = on_line(Line::Begin(begin));
-    let mut pass_on = |ring: &RingBuffer<'_>, timeout| {
+    let nr_passed = Cell::new(0);
+    let mut pass_on = |ring: &RingBuffer<'_>| {
         // An error is an interruption.
-        let _ = ring.poll(timeout);
-        let arrived = arrived.take();
-        let mut lines = arrived.iter().filter(|found| is_later(found)).map(line_of);
-        lines.all(&mut on_line)
+        let _ = ring.poll(POLL);
+        let mut arrived = arrived.take();
+        arrived.retain(is_between);
+        nr_passed.set(nr_passed.get() + arrived.len() as u64);
+        arrived.iter().map(line_of).all(&mut on_line)
     };
     while wanted && go_on() {
         recorder.renew();
-        wanted = pass_on(&ring, POLL);
+        wanted = pass_on(&ring);
     }
     recorder.objects.set_trace(SLOT_NONE, 0);
     // A charge that has just begun ends within this time.
-    if wanted && pass_on(&ring, POLL) && pass_on(&ring, Duration::ZERO) {
-        on_line(Line::End(recorder.state()?));
+    wanted = wanted && pass_on(&ring);
+    let end = recorder.state()?;
+    last.set(end.sequence);
+    // Those lines whose charges `end` counts may be on their way; of lost ones none comes.
+    let mut before = None;
+    while wanted && begin.sequence + nr_passed.get() < end.sequence {
+        if before.replace(nr_passed.get()) == Some(nr_passed.get()) {
+            break;
+        }
+        wanted = pass_on(&ring);
+    }
+    if wanted {
+        on_line(Line::End(end));
     }
     Ok(())
 }
