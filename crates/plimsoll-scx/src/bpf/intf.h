@@ -219,7 +219,7 @@ struct plimsoll_cpu {
 	plim_u32 run_is_counted; /* in nr_running of the group */
 	plim_u32 server_granted; /* by the last dispatch */
 	plim_u32 server; /* in which the present task runs */
-	plim_u64 server_ran_ns; /* end of its last slice behind normal work; 0: not in nr_with_servers */
+	plim_u64 server_ran_ns; /* end of the last slice behind normal work; 0: shares none */
 	/*
 	 * The CPU comes to the overdue queue by itself: its task is from there, or was preempted
 	 * for one. Set by the CPU that preempts it and at the look that finds a task, cleared

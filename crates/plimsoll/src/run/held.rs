@@ -142,8 +142,12 @@ impl ExecArguments {
 #[cfg(test)]
 mod tests {
     use std::os::unix::process::ExitStatusExt as _;
+    use std::sync::Mutex;
 
     use super::*;
+
+    /// Held while pipes are open that the child of another test, which executes nothing, would keep.
+    static FORKS: Mutex<()> = Mutex::new(());
 
     fn words(script: &str) -> Vec<OsString> {
         ["sh", "-c", script].map(OsString::from).to_vec()
@@ -153,6 +157,7 @@ mod tests {
     fn dropped_command_never_runs() {
         let folder = tempfile::tempdir().unwrap();
         let mark = folder.path().join("mark");
+        let _forks = FORKS.lock();
         let held = HeldCommand::start(&words(&format!("touch {}", mark.display()))).unwrap();
         let process = format!("/proc/{}", held.pid());
         drop(held);
@@ -163,6 +168,7 @@ mod tests {
     #[test]
     fn a_process_without_its_parent_ends_quietly_whether_or_not_it_was_released() {
         let command = ExecArguments::new(&["/nowhere/at-all".into()]).unwrap();
+        let _forks = FORKS.lock();
         for word in [&[][..], &[GO]] {
             let (problem, tell) = pipe().unwrap();
             let (wait, mut go) = pipe().unwrap();

@@ -825,11 +825,12 @@ pub fn is_alive(pid: i32) -> bool {
     threads_of(pid).into_iter().any(lives)
 }
 
-/// Returns whether no thread of a process runs until the process goes on.
+/// Returns whether no thread of a process runs until the process goes on; one that has ended does not.
 pub fn is_stopped(pid: i32) -> bool {
     threads_of(pid).into_iter().all(|tid| {
         let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat"));
-        stat.is_ok_and(|stat| stat.contains(") T "))
+        let is_at_rest = |stat: String| [") T ", ") Z ", ") X "].iter().any(|it| stat.contains(it));
+        stat.is_ok_and(is_at_rest)
     })
 }
 

@@ -193,6 +193,8 @@ mod v2_only {
                 "daemon --check",
                 format!("daemon --check --config {config}"),
             ),
+            // The next commands may take longer here.
+            ("sleep 8", "sleep 100000".to_owned()),
         ];
         let text = blocks(GUIDE, "toml").remove(0).join("\n");
         let text = reader.here(&text) + "\n[metrics]\nlisten = \"none\"\n";

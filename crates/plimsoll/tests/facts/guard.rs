@@ -126,7 +126,7 @@ fn the_guard_is_attached_while_a_batch_group_is_there() {
         }
         Some(problem) => {
             assert!(!in_vm(), "these kernels have all that it needs: {problem}");
-            assert!(threads(&host).is_empty());
+            wait_until("they have ended", || threads(&host).is_empty());
             assert!(
                 shown.contains(&format!("guard: none, {problem}")),
                 "{shown}"
@@ -152,8 +152,8 @@ mod vm_only {
 
     use super::{BATCH, state, threads};
     use crate::common::{
-        Host, Offline, Running, bind, is_stopped, nr_cpus, on_cpus, on_one_cpu, task_ns,
-        threads_of, wait_until, wait_until_busy,
+        Host, Offline, Running, is_stopped, nr_cpus, on_cpus, on_one_cpu, task_ns, threads_of,
+        wait_until, wait_until_busy,
     };
 
     fn wait_until_attached(host: &Host) {
@@ -220,14 +220,14 @@ mod vm_only {
     fn a_task_that_waits_for_normal_work_is_moved_and_stays_free() {
         let (host, work) = beside_burners();
         let forks = forks(&host);
-        let spinners = [spinner(&host), spinner(&host), spinner(&host)];
-        let [bound, free @ ..] = &spinners;
-        let everywhere = cpus_of(bound);
-        bind(bound.pid(), [0]).expect("it runs");
-        let first = cpus_of(bound);
+        let everywhere = sched_getaffinity(Pid::from_raw(0)).expect("it runs");
+        // From its begin, so that no move of it is under way.
+        let bound = on_cpus(1, || spinner(&host));
+        let first = cpus_of(&bound);
+        let free = [spinner(&host), spinner(&host)];
         wait_until("a task is moved", || {
             // Where the kernel has moved one first, both begin anew.
-            for spinner in free {
+            for spinner in &free {
                 choose(spinner, &first);
                 choose(spinner, &everywhere);
             }
@@ -238,10 +238,10 @@ mod vm_only {
         work.stop();
         forks.stop();
         wait_until("it is detached", || threads(&host).is_empty());
-        for spinner in free {
+        for spinner in &free {
             assert_eq!(cpus_of(spinner), everywhere);
         }
-        assert_eq!(cpus_of(bound), first, "somebody chose its CPU");
+        assert_eq!(cpus_of(&bound), first, "somebody chose its CPU");
     }
 
     #[test]

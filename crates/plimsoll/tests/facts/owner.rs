@@ -26,8 +26,9 @@ fn start_job(host: &Host) -> Running {
 /// the time to do so, too.
 fn outlast_an_idle_owner() {
     let host = Host::new();
-    host.run(["run", "--", "true"]).good();
+    let keeper = host.sleeper("keeper", "");
     let owner = host.owner_pid();
+    keeper.stop();
     wait_until("the idle owner has ended", || !is_alive(owner));
 }
 
@@ -250,7 +251,10 @@ fn command_whose_program_was_deleted_starts_an_owner() {
     let host = Host::new();
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("plimsoll");
-    fs::copy(binary(), &program).unwrap();
+    // By another process: children of this one could have the copy open for writing, which prevents
+    // its execution.
+    let mut copy = Command::new("cp");
+    assert!(copy.arg(binary()).arg(&program).status().unwrap().success());
     let mut command = Command::new(&program);
     let words = "run --name job --quota 30ms/100ms -- sleep 600";
     host.confine(command.args(words.split(' ')));

@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::enforcer::EnforcerKind;
 
-use crate::common::{SetOnDrop, wait_until};
+use crate::common::{SetOnDrop, is_stopped, wait_until};
 use crate::daemon_rig::{Daemon, is_idle, of_cgroup, quota_us, rule, rule_of, shown};
 use crate::rig::{EagerHugePages, Rig, cgroup_id, rig, state};
 
@@ -94,14 +94,19 @@ const NR_MOVED: usize = 200;
 fn is_limited(rig: &Rig, pid: i32) -> bool {
     let hierarchy = rig.host.hierarchy();
     let at = CpuGroup::at(hierarchy, hierarchy.cgroup_of(pid).unwrap());
-    let slots = rig.slots();
-    let mut around = std::iter::successors(Some(at), CpuGroup::parent);
-    around.any(|group| {
+    let around: Vec<CpuGroup> = std::iter::successors(Some(at), CpuGroup::parent).collect();
+    let has_quota = |group: &CpuGroup| {
         let bandwidth = group.read_cpu_max();
-        let id = group.bound().ok().and_then(|group| group.inode());
         bandwidth.is_ok_and(|bandwidth| bandwidth.quota_usec.is_some())
-            || id.is_some_and(|id| slots.contains(&id))
-    })
+    };
+    // Where no file has one the scheduler is there, and can be asked.
+    around.iter().any(has_quota) || {
+        let slots = rig.slots();
+        let mut ids = around
+            .into_iter()
+            .filter_map(|group| group.bound().ok()?.inode());
+        ids.any(|id| slots.contains(&id))
+    }
 }
 
 #[test]
@@ -127,6 +132,7 @@ fn a_group_that_is_made_anew_is_limited_before_its_processes_are_in_it() {
         while place() == before {}
         // While it moves the others.
         daemon.send(Signal::SIGSTOP);
+        wait_until("it is stopped", || is_stopped(daemon.pid()));
         let is_limited = catch_unwind(AssertUnwindSafe(|| is_limited(&rig, pid)));
         daemon.send(Signal::SIGCONT);
         assert!(is_limited.unwrap(), "nothing limits it in {:?}", place());

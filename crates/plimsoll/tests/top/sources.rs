@@ -10,10 +10,14 @@ fn runs_of_an_owner_are_shown_and_only_the_machine_without_one() {
         assert!(screen.contains(part), "{part}:\n{screen}");
     }
     scene.terminal.press(&["Enter"]);
-    let screen = scene.terminal.until_shown("origin      command-line");
-    for part in ["runs        ", "load burn --threads 1"] {
-        assert!(screen.contains(part), "{part}:\n{screen}");
-    }
+    let parts = [
+        "origin      command-line",
+        "runs        ",
+        "load burn --threads 1",
+    ];
+    // A frame is written in parts.
+    let shows_all = |screen: &str| parts.iter().all(|part| screen.contains(part));
+    scene.terminal.until("its origin and command", shows_all);
     // Its tasks and its plan are below.
     scene.terminal.until("its plan", |screen| {
         let is_there = screen.contains("TASK ") && screen.contains("ENFORCED BY");
