@@ -8,6 +8,7 @@ mod panic;
 mod process;
 mod starter;
 
+use std::net::SocketAddr;
 use std::path::{Path, absolute};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -124,7 +125,9 @@ fn own(
     });
     let service = service.map_err(|error| CommandError::Service(error.into()))?;
     let handle = service.handle();
-    let served = serve(&service, runtime, log);
+    // The file of a killed daemon brings limits, and no address that would stay after `restore`.
+    let address = service.config().metrics.filter(|_| !args.on_demand);
+    let served = serve(&service, runtime, address, log);
     let (control, metrics) = match served {
         Ok(servers) => servers,
         Err(error) => {
@@ -196,6 +199,7 @@ fn succeed(runtime: &RuntimeFolder, hierarchy: &Hierarchy) -> Result<Ownership> 
 fn serve(
     service: &Service,
     runtime: &RuntimeFolder,
+    metrics: Option<SocketAddr>,
     log: &Arc<Log>,
 ) -> Result<(Server, Option<MetricsServer>)> {
     let path = runtime.path().join(SOCKET);
@@ -203,7 +207,7 @@ fn serve(
     if let Some(problem) = control.problem() {
         log.warning("control", problem);
     }
-    let Some(address) = service.config().metrics else {
+    let Some(address) = metrics else {
         return Ok((control, None));
     };
     match metrics::start(address, service.handle(), Arc::clone(log)) {
