@@ -229,6 +229,14 @@ impl<'h> Daemon<'h> {
         self.running.take().expect("it does not run").kill_hard();
     }
 
+    /// Ends the daemon as a panic does.
+    pub fn abort(&mut self) {
+        self.note_log();
+        let running = self.running.take().expect("it does not run");
+        running.send(Signal::SIGABRT);
+        running.finish();
+    }
+
     pub fn end(&mut self) -> Finished {
         self.note_log();
         let finished = self.running.take().expect("it does not run").stop();

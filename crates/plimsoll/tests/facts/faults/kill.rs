@@ -1,4 +1,4 @@
-//! `kill -9` of the daemon.
+//! `kill -9` of the daemon, and panics, which abort it.
 
 use std::sync::mpsc::{TryRecvError, channel};
 use std::thread;
@@ -7,7 +7,7 @@ use crate::common::{Host, chance, wait_until};
 use crate::moments::Changes;
 use crate::rig::{Daemon, is_idle, of_cgroup, quota_us, rule, rule_of};
 
-/// Kills of a daemon; every second one comes in the middle of its start.
+/// Ends of a daemon; every second one is by an abort, and comes again in the middle of its start.
 const KILLS: u64 = 100;
 
 #[test]
@@ -37,15 +37,16 @@ fn limits_hold_over_kills_at_any_moment_and_match_the_policy_after_the_restart()
             }
         });
         for kill in 0..KILLS {
-            daemon.kill_hard();
-            assert!(is_limited(), "after kill {kill}");
             if kill % 2 == 1 {
+                daemon.abort();
                 let mut changes = Changes::of(host.runtime());
                 daemon.launch();
                 changes.wait_for(chance.below(8), || host.owner().is_some());
+                daemon.abort();
+            } else {
                 daemon.kill_hard();
-                assert!(is_limited(), "after kill {kill} in a start");
             }
+            assert!(is_limited(), "after kill {kill}");
             daemon.restart();
             assert!(is_limited(), "after restart {kill}");
             assert!(
