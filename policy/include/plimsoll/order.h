@@ -105,13 +105,15 @@ static __always_inline plim_u32 plim_order_nice_weight(plim_s32 nice)
 	return weights[index < PLIM_NICE_LEVELS ? index : PLIM_NICE_LEVELS - 1];
 }
 
-/* Weight of a group in the unit of task weights (100 becomes 1024). */
+/* Weight of a group in the unit of task weights (100 becomes 1024), as sched_weight_from_cgroup().
+ */
 static __always_inline plim_u32 plim_order_group_weight(plim_u32 group_weight)
 {
 	plim_u64 weight =
 		plim_min(plim_max(group_weight, PLIM_GROUP_WEIGHT_MIN), PLIM_GROUP_WEIGHT_MAX);
 
-	return (plim_u32)(weight * PLIM_WEIGHT_NICE_0 / PLIM_GROUP_WEIGHT_DEFAULT);
+	return (plim_u32)((weight * PLIM_WEIGHT_NICE_0 + PLIM_GROUP_WEIGHT_DEFAULT / 2) /
+			  PLIM_GROUP_WEIGHT_DEFAULT);
 }
 
 /* The share of a group at the top, whose surroundings are the machine. */
