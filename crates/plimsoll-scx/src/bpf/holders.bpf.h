@@ -19,6 +19,7 @@
 #ifndef PLIMSOLL_HOLDERS_BPF_H
 #define PLIMSOLL_HOLDERS_BPF_H
 
+#include "limits.bpf.h"
 #include "membership.bpf.h"
 #include "queues.bpf.h"
 
@@ -57,6 +58,13 @@
  */
 #define GUESS_COST_NS (20 * SLICE_MIN_NS)
 #define GUESS_AT_ONCE_NS (8 * GUESS_COST_NS)
+/*
+ * The budget of holders that are known, whose runs come before everybody's, too: user space may
+ * name any thread of its process as the holder of a futex. A tenth of each CPU, and some at once;
+ * beyond it they wait among normal tasks.
+ */
+#define HELP_COST_NS (10 * SLICE_MIN_NS)
+#define HELP_AT_ONCE_NS (8 * HELP_COST_NS)
 
 /* A task that waits for a lock. */
 struct watched {
@@ -103,6 +111,8 @@ u32 pass_is_due;
 u32 nr_passes;
 /* Time at which the budget of guesses is whole again. Written by the timer only. */
 u64 guesses_until_ns;
+/* Budget of known holders, likewise. Racy: of two timers at once one run may be free. */
+u64 helps_until_ns;
 
 /* Before Linux 7.1 the lists of waiters were these. */
 struct rw_semaphore___list {
@@ -264,8 +274,9 @@ static __always_inline void watch(struct task_ctx *t, void *queue, u32 tid)
 		return;
 	}
 	/* A pass clears the mark before it looks into the queue. */
-	if (!goes_offline() && !__sync_lock_test_and_set(&pass_is_due, 1))
-		machine_timer_start(PASS_TIMER, FIRST_LOOK_NS);
+	if (!goes_offline() && !__sync_lock_test_and_set(&pass_is_due, 1) &&
+	    machine_timer_start(PASS_TIMER, FIRST_LOOK_NS))
+		WRITE_ONCE(pass_is_due, 0);
 }
 
 /* Watches a task, with the first look at once. */
@@ -496,18 +507,19 @@ int BPF_PROG(plimsoll_futex_wakes, struct wake_q_head *wake, struct futex_q *q)
 }
 
 /*
- * Moves a waiting task out of its queue to run at once; if it is parked, only if the lock lifts
- * limits. Returns whether it was there.
+ * Moves a waiting task out of its queue, to run at once or to wait among normal tasks; if it is
+ * parked, only to run at once, and only if the lock lifts limits. Returns whether it was there.
  */
-__noinline int run_from_queue(u64 dsq_id, u32 tid, u64 lock)
+__noinline int run_from_queue(u64 dsq_id, u32 tid, u64 lock, u32 at_once)
 {
+	bool is_parked = dsq_id >= PARKED_ID_BASE && dsq_id < OVERDUE_ID_BASE;
 	struct task_struct *p;
 	struct task_ctx *t;
 	int seen = count_from, found = count_from;
 
 	/* The overdue queue comes to it anyway. */
 	if ((dsq_id >= OVERDUE_ID_BASE && dsq_id < CPU_ID_BASE) ||
-	    (lock & LOCK_IS_FUTEX && dsq_id >= PARKED_ID_BASE && dsq_id < OVERDUE_ID_BASE))
+	    (is_parked && (!at_once || lock & LOCK_IS_FUTEX)))
 		return 0;
 	bpf_rcu_read_lock();
 	bpf_for_each (scx_dsq, p, dsq_id, 0) {
@@ -516,10 +528,13 @@ __noinline int run_from_queue(u64 dsq_id, u32 tid, u64 lock)
 		if ((u32)p->pid != tid)
 			continue;
 		t = task_of(p);
-		if (t) {
+		if (!t)
+			break;
+		if (at_once)
 			to_overdue(BPF_FOR_EACH_ITER, p, t, PLIMSOLL_HOLDER);
-			found++;
-		}
+		else if (dsq_id != queue_of(t, scx_bpf_task_cpu(p), PLIMSOLL_TIER_NORMAL))
+			move_to_tier(BPF_FOR_EACH_ITER, p, t, PLIMSOLL_TIER_NORMAL);
+		found++;
 		break;
 	}
 	bpf_rcu_read_unlock();
@@ -540,14 +555,17 @@ __noinline u32 help(u32 tid, u64 lock, u64 now)
 {
 	struct task_struct *p = bpf_task_from_pid(tid);
 	struct task_ctx *t = p ? task_of(p) : NULL;
-	bool is_shared = false;
+	bool is_shared = false, at_once;
 	u32 next = 0;
 
 	if (t && is_held_up(p, t, lock)) {
 		WRITE_ONCE(t->locks.boosted_for, lock);
 		WRITE_ONCE(t->locks.boosted_until_ns, now + LEND_NS);
-		if (waits_for_cpu(t))
-			run_from_queue(BPF_CORE_READ(p, scx.dsq, id), tid, lock);
+		at_once = READ_ONCE(helps_until_ns) <= now + HELP_AT_ONCE_NS;
+		if (waits_for_cpu(t) &&
+		    run_from_queue(BPF_CORE_READ(p, scx.dsq, id), tid, lock, at_once) && at_once)
+			WRITE_ONCE(helps_until_ns, plim_max(helps_until_ns, now) +
+							   HELP_COST_NS / plim_max(nr_online, 1));
 	}
 	if (t && !waits_for_cpu(t) && !READ_ONCE(t->started_ns)) {
 		next = holder_for(t, &is_shared);
@@ -566,7 +584,7 @@ __noinline int run_guess(u32 tid, u64 lock)
 	int found = 0;
 
 	if (t && waits_for_cpu(t) && is_lower(p, t))
-		found = run_from_queue(BPF_CORE_READ(p, scx.dsq, id), tid, lock);
+		found = run_from_queue(BPF_CORE_READ(p, scx.dsq, id), tid, lock, true);
 	if (p)
 		bpf_task_release(p);
 	return found;
