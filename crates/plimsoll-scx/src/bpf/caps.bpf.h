@@ -25,9 +25,9 @@
 #define CAP_RUN_MIN_NS PLIM_NSEC_PER_MSEC
 /* A cap of either kind: its tasks have usage rates. */
 #define PLIMSOLL_CAPPED_FLAGS (PLIMSOLL_CAP | PLIMSOLL_SOFT_CAP | PLIMSOLL_PER_TASK)
-/* With more tasks than this in one bucket runs get shorter, so that each task gets one. */
+/* With more tasks than this in one bucket runs get as short as a slice, so that each gets one. */
 #define CAP_CROWD 16
-#define CAP_CROWD_RUN_MIN_NS (50 * PLIM_NSEC_PER_USEC)
+#define CAP_CROWD_RUN_MIN_NS (100 * PLIM_NSEC_PER_USEC)
 
 /* Charges a run to the bucket of a group, and updates its usage rate. */
 __noinline int cap_charge(u32 slot, u64 ran_ns, u64 start_ns, u64 now)

@@ -189,6 +189,7 @@ struct plimsoll_cpu {
 	plim_u32 online;
 	plim_u64 left_ns; /* for the next task of that group that starts here; 0: ask */
 	plim_u32 left_slot; /* PLIMSOLL_SLOT_NONE: of any */
+	plim_u32 refused_chain; /* in the present look at a queue; see take_limited() */
 	plim_u64 slice_end_ns; /* of the present task; 0: no timer */
 	plim_u64 slice_until_ns; /* of the task that has begun it */
 	plim_u32 slice_pid; /* that task; 0: it has stopped for another */

@@ -20,6 +20,8 @@
 #define UNPARK_PAUSE_NS (100 * PLIM_NSEC_PER_USEC)
 /* Most tasks of a queue that may run on a CPU and are checked for one dispatch there. */
 #define TAKE_MAX 64
+/* Most tasks among which it looks: others may not run on this CPU, or are refused alike. */
+#define TAKE_WALK_MAX 4096
 /*
  * Most runs of a task against its limits, each of which ends inside of the kernel or begins
  * there, until they let it run: 20 ms. A task that spends 97 % of its time there is met
@@ -265,6 +267,7 @@ __noinline int take_limited(u64 dsq_id, u32 tier, s32 cpu, u64 now)
 
 	if (!c)
 		return TAKE_NONE;
+	c->refused_chain = PLIMSOLL_SLOT_NONE;
 	p = __COMPAT_scx_bpf_dsq_peek(dsq_id);
 	if (!p)
 		return TAKE_NONE;
@@ -272,11 +275,14 @@ __noinline int take_limited(u64 dsq_id, u32 tier, s32 cpu, u64 now)
 	if (is_free(p, tier, cpu) && scx_bpf_dsq_move_to_local(dsq_id, SCX_ENQ_IMMED))
 		return TAKE_MOVED;
 	bpf_for_each (scx_dsq, p, dsq_id, 0) {
-		if (++seen > QUEUE_SCAN_MAX)
+		if (++seen > TAKE_WALK_MAX)
 			break;
 		t = task_of(p);
 		group = t ? group_at(t->slot) : NULL;
 		if (!group || !may_move_to(p, cpu))
+			continue;
+		/* Nor are those behind it that the same limits keep from this CPU. */
+		if (t->chain == c->refused_chain && !is_under_no_limit(p, t))
 			continue;
 		if (++tried > TAKE_MAX)
 			break;
@@ -317,8 +323,10 @@ __noinline int take_limited(u64 dsq_id, u32 tier, s32 cpu, u64 now)
 			continue;
 		}
 		/* Else this CPU may not run it: its limit here is reached, or headroom's. */
-		if (slot == PLIMSOLL_SLOT_NONE)
+		if (slot == PLIMSOLL_SLOT_NONE) {
+			c->refused_chain = t->chain;
 			continue;
+		}
 		waiting_leaves(t);
 		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, until_ns ?: now);
 		park_waiting(BPF_FOR_EACH_ITER, p, slot, until_ns);

@@ -41,7 +41,7 @@
 /*
  * Most tasks of one queue among which a pass looks for overdue ones, for some milliseconds: a
  * task that starves behind more is not found, and ends the scheduler. Each pass moves only some
- * of the overdue ones before everybody.
+ * of the overdue ones before everybody, until they have waited for twice as long.
  */
 #define OVERDUE_SCAN_MAX (1 << 14)
 #define OVERDUE_MOVE_MAX 512
@@ -288,10 +288,13 @@ __noinline int move_overdue(u64 dsq_id)
 	bpf_for_each (scx_dsq, p, dsq_id, 0) {
 		if (++seen > OVERDUE_SCAN_MAX)
 			break;
+		if (is_offline(scx_bpf_task_cpu(p)))
+			goto move;
 		if (!is_overdue(p))
 			continue;
-		if (++moved > OVERDUE_MOVE_MAX)
-			break;
+		if (++moved > OVERDUE_MOVE_MAX && watchdog_waited_ns(p) < 2 * OVERDUE_NS)
+			continue;
+	move:
 		t = task_of(p);
 		if (t)
 			to_overdue(BPF_FOR_EACH_ITER, p, t, PLIMSOLL_OVERDUE);

@@ -717,8 +717,9 @@ static __noinline void audit_cpu(s32 cpu, u64 now)
 		return;
 	if (state == (idle ? PLIMSOLL_CPU_OTHER : PLIMSOLL_CPU_IDLE))
 		cpu_enter(c, idle ? PLIMSOLL_CPU_IDLE : PLIMSOLL_CPU_OTHER, now);
-	/* A task was dispatched there, but normal work came first. */
-	if (c->state == PLIMSOLL_CPU_OTHER && c->tier == PLIMSOLL_TIERS)
+	/* A task was dispatched there, but left, or normal work came first. */
+	if (c->state == PLIMSOLL_CPU_IDLE ||
+	    (c->state == PLIMSOLL_CPU_OTHER && c->tier == PLIMSOLL_TIERS))
 		token_release(c, cpu);
 }
 
