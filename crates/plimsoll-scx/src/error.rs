@@ -81,6 +81,9 @@ pub enum SchedExtError {
     #[error("the scheduler has {0} groups already, which is the most")]
     TooManyGroups(u32),
 
+    #[error("the scheduler tells cgroups apart down to level {0}, and this one is deeper")]
+    TooDeep(u32),
+
     #[error("cannot {what}: {source}")]
     Change {
         what: &'static str,

@@ -10,6 +10,7 @@ use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Program, libbpf_sys};
 
 use crate::bpf_intf::{
     plimsoll_cpu, plimsoll_decisions, plimsoll_group, plimsoll_group_cpu,
+    plimsoll_limits_PLIMSOLL_CGROUP_DEPTH_MAX as LEVELS,
     plimsoll_limits_PLIMSOLL_GROUPS_MAX as GROUPS_MAX, plimsoll_machine, plimsoll_machine_change,
     plimsoll_params, plimsoll_task_rate, plimsoll_trace, plimsoll_trace_request,
 };
@@ -234,10 +235,11 @@ impl Objects {
     /// Creates, changes or ends the group of a cgroup.
     ///
     /// # Errors
-    /// [`SchedExtError::TooManyGroups`] if it would be one too many.
+    /// [`SchedExtError::TooManyGroups`] if it would be one too many, [`SchedExtError::TooDeep`].
     pub fn apply(&self, mut params: plimsoll_params) -> Result<(), SchedExtError> {
         run_program(&self.apply, &mut params).map_err(|source| match source.raw_os_error() {
             Some(libc::ENOSPC) => SchedExtError::TooManyGroups(NR_SLOTS),
+            Some(libc::E2BIG) => SchedExtError::TooDeep(LEVELS - 1),
             _ => SchedExtError::change("change a group", source),
         })
     }

@@ -88,6 +88,17 @@ static __noinline u32 group_free_slot(void)
 	return 0;
 }
 
+/* Whether the cgroup with an id is deeper than those that are told apart. */
+static __always_inline bool id_is_too_deep(u64 id)
+{
+	struct cgroup *cgrp = bpf_cgroup_from_id(id);
+	bool is_deep = cgrp && is_too_deep(cgrp);
+
+	if (cgrp)
+		bpf_cgroup_release(cgrp);
+	return is_deep;
+}
+
 /*
  * Creates, changes or ends the group of a cgroup. User space calls it with its lock held: a
  * slot has one writer of whose it is.
@@ -105,6 +116,8 @@ int plimsoll_apply(struct plimsoll_params *wanted)
 	if (ends && bpf_map_delete_elem(&group_of_cgroup, &id))
 		return 0;
 	if (fresh) {
+		if (id_is_too_deep(id))
+			return -E2BIG;
 		slot = group_free_slot();
 		if (!slot || bpf_map_update_elem(&group_of_cgroup, &id, &slot, BPF_ANY))
 			return -ENOSPC;

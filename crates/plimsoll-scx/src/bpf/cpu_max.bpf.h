@@ -56,7 +56,8 @@ static __always_inline void cpu_max_ends(struct cgroup *cgrp)
 
 /*
  * Follows the file. Without room for a limit the scheduler ends, for the fair class keeps
- * it; loaded again, it has room for twice as many as there are.
+ * it; loaded again, it has room for twice as many as there are. Where the tables are as large as
+ * they can be that would not help: the limit does not hold.
  */
 static __always_inline void
 cpu_max_changes(struct cgroup *cgrp, u64 period_us, u64 quota_us, u64 burst_us)
@@ -75,8 +76,11 @@ cpu_max_changes(struct cgroup *cgrp, u64 period_us, u64 quota_us, u64 burst_us)
 		cpu_max_ends(cgrp);
 		return;
 	}
+	if (is_too_deep(cgrp))
+		return;
 	if (!record || bpf_map_update_elem(&cpu_max, &id, &limit, BPF_ANY)) {
-		scx_bpf_error("no room for cpu.max of another cgroup");
+		if (record ? nr_slots < PLIMSOLL_SLOTS_MAX : nr_records < PLIMSOLL_RECORDS_MAX)
+			scx_bpf_error("no room for cpu.max of another cgroup");
 		return;
 	}
 	WRITE_ONCE(record->limit_is_due, 1);

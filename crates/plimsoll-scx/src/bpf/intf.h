@@ -38,13 +38,13 @@ enum plimsoll_limits {
 	/* Behind them, those for cpu.max of cgroups: at least, and at most with groups. */
 	PLIMSOLL_LIMITS_MIN = 1024,
 	PLIMSOLL_SLOTS_MAX = 32768,
-	/* Limits inside one another; those above are not checked. */
-	PLIMSOLL_DEPTH_MAX = 16,
 	/* Cgroups with a record, at least and at most. */
 	PLIMSOLL_RECORDS_MIN = 8192,
 	PLIMSOLL_RECORDS_MAX = 65535,
-	/* cgroups between a task and the group that it belongs to. */
+	/* Levels of cgroups that are told apart: a deeper one counts as the one around it. */
 	PLIMSOLL_CGROUP_DEPTH_MAX = 32,
+	/* Limits inside one another: of a group and of a cpu.max at each level. */
+	PLIMSOLL_DEPTH_MAX = 2 * PLIMSOLL_CGROUP_DEPTH_MAX,
 	PLIMSOLL_CPUS_MAX = 1024,
 	PLIMSOLL_CPU_WORDS = PLIMSOLL_CPUS_MAX / 64,
 	PLIMSOLL_LLCS_MAX = 64,

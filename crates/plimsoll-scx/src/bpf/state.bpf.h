@@ -18,6 +18,7 @@ const volatile u32 nr_cpu_ids = 1;
 const volatile u32 nr_llcs = 1;
 /* Room for groups, and for cpu.max of cgroups. */
 const volatile u32 nr_slots = PLIMSOLL_GROUPS_MAX;
+const volatile u32 nr_records = PLIMSOLL_RECORDS_MIN;
 /* The LLC of each CPU, counted from 0, and the CPUs of each LLC, a bit each. */
 const volatile u32 cpu_llc[PLIMSOLL_CPUS_MAX];
 const volatile plim_u64 llc_cpus[PLIMSOLL_LLCS_MAX][PLIMSOLL_CPU_WORDS];

@@ -409,6 +409,12 @@ static __always_inline void record_follows_group(u64 cgroup_id, u32 slot, u32 we
 	record_counts_all(*index);
 }
 
+/* Whether a cgroup is deeper than those that are told apart. */
+static __always_inline bool is_too_deep(const struct cgroup *cgrp)
+{
+	return cgrp->level >= PLIMSOLL_CGROUP_DEPTH_MAX;
+}
+
 /* The value of the nearest cgroup in a map of their ids, from the ancestor at @level up. */
 static __always_inline u32 *nearest_in(void *map, struct cgroup *cgrp, s32 level)
 {
@@ -416,6 +422,8 @@ static __always_inline u32 *nearest_in(void *map, struct cgroup *cgrp, s32 level
 	u32 *value, i;
 	u64 id;
 
+	if (level >= PLIMSOLL_CGROUP_DEPTH_MAX)
+		level = PLIMSOLL_CGROUP_DEPTH_MAX - 1;
 	bpf_for (i, 0, PLIMSOLL_CGROUP_DEPTH_MAX) {
 		if ((s32)i > level)
 			break;
@@ -524,7 +532,9 @@ static __noinline void cgroup_clocks_begin(u32 index)
 	}
 }
 
-/* A cgroup is there. Without a free record it counts as the one around it. */
+/* A cgroup is there. Without a free record, or deeper than all that have one, it counts as the one
+ * around it.
+ */
 static __always_inline void record_begins(struct cgroup *cgrp, u32 weight)
 {
 	u32 index = first_free_record, *slot, next = 0, generation, tier;
@@ -532,7 +542,7 @@ static __always_inline void record_begins(struct cgroup *cgrp, u32 weight)
 	struct plimsoll_group *group;
 	u64 id = id_of_cgroup(cgrp);
 
-	if (cgrp->level == 0)
+	if (cgrp->level == 0 || is_too_deep(cgrp))
 		return;
 	if (!index)
 		index = nr_records_used;

@@ -179,6 +179,7 @@ fn configure(skel: &mut OpenBpfSkel<'static>, cpus: &CpuMap, room: Room) -> libb
         rodata.nr_cpu_ids = nr_cpu_ids;
         rodata.nr_llcs = cpus.nr_llcs;
         rodata.nr_slots = room.slots;
+        rodata.nr_records = room.records;
         for (cpu, llc) in cpus.llcs.iter().enumerate() {
             rodata.cpu_llc[cpu] = *llc;
             rodata.llc_cpus[*llc as usize][cpu / 64] |= 1 << (cpu % 64);

@@ -3,6 +3,7 @@
 use plimsoll_cgroupfs::CpuGroup;
 
 use crate::common::{Running, max, wait_until};
+use crate::daemon_rig::remove_group;
 use crate::rig::Rig;
 use crate::shared::with_command;
 
@@ -69,4 +70,38 @@ fn cpu_max_holds_above_a_cgroup_with_tasks_and_may_change() {
     assert!(limited < free / 4, "10 %, but {limited} : {free}");
     rig.reset(&inner);
     loads.into_iter().for_each(Running::kill_hard);
+}
+
+/// The fair class keeps a quota at any depth.
+#[test]
+fn a_quota_holds_for_cgroups_however_deep_they_are() {
+    let rig = with_command();
+    let [outer, inner, beside] = tree(&rig, "deep");
+    outer.write_cpu_max(&max("10ms/100ms")).unwrap();
+    let mut all = vec![inner.clone()];
+    for _ in 0..40 {
+        let around = all.last().unwrap();
+        around.enable_children().unwrap();
+        let below = around.child("b");
+        below.create().unwrap();
+        // More than it can use.
+        below.write_cpu_max(&max("200ms/100ms")).unwrap();
+        all.push(below);
+    }
+    let loads = [all.last().unwrap(), &beside].map(|group| rig.fair_burners(group, 1, 1));
+    let [limited, free] = used_by(&outer, &beside);
+    assert!(free > 5 * limited, "a tenth, but {limited} : {free}");
+    loads.into_iter().for_each(Running::kill_hard);
+    all.iter().skip(1).rev().for_each(remove_group);
+}
+
+#[test]
+fn tasks_at_their_cpu_limit_keep_no_others_from_a_cpu() {
+    let rig = with_command();
+    let crowd = rig.batch_burners("crowd", "--cpu-limit 10%", 1, 100);
+    let other = rig.batch_burners("other", "", 1, 1);
+    let [limited, free] = used_by(&rig.host.batch("crowd"), &rig.host.batch("other"));
+    assert!(free > 4 * limited, "9 : 1, but {free} : {limited}");
+    crowd.stop();
+    other.stop();
 }
