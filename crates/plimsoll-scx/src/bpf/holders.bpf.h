@@ -36,7 +36,7 @@
 
 /* Between two looks at a task that waits, and how long a boost lasts: until the next but one. */
 #define LOOK_NS (5 * PLIM_NSEC_PER_MSEC)
-#define LEND_NS (2 * LOOK_NS + PLIM_NSEC_PER_MSEC)
+#define BOOST_NS (2 * LOOK_NS + PLIM_NSEC_PER_MSEC)
 /*
  * For how long one wait is looked at. User space may hold a futex for as long as it likes; the
  * other bound is for a wait of which the end was not seen.
@@ -560,7 +560,7 @@ __noinline u32 help(u32 tid, u64 lock, u64 now)
 
 	if (t && is_held_up(p, t, lock)) {
 		WRITE_ONCE(t->locks.boosted_for, lock);
-		WRITE_ONCE(t->locks.boosted_until_ns, now + LEND_NS);
+		WRITE_ONCE(t->locks.boosted_until_ns, now + BOOST_NS);
 		at_once = READ_ONCE(helps_until_ns) <= now + HELP_AT_ONCE_NS;
 		if (waits_for_cpu(t) &&
 		    run_from_queue(BPF_CORE_READ(p, scx.dsq, id), tid, lock, at_once) && at_once)

@@ -281,7 +281,7 @@ __noinline int take_limited(u64 dsq_id, u32 tier, s32 cpu, u64 now)
 		group = t ? group_at(t->slot) : NULL;
 		if (!group || !may_move_to(p, cpu))
 			continue;
-		/* Nor are those behind it that the same limits keep from this CPU. */
+		/* The same limits keep those behind it from this CPU. */
 		if (t->chain == c->refused_chain && !is_under_no_limit(p, t))
 			continue;
 		if (++tried > TAKE_MAX)

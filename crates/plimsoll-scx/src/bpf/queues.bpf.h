@@ -253,8 +253,8 @@ to_overdue(struct bpf_iter_scx_dsq *waiting, struct task_struct *p, struct task_
 {
 	s32 cpu = scx_bpf_task_cpu(p);
 	/*
-	 * A CPU that goes offline waits for all tasks that it had. Before that it waits for RCU,
-	 * and is not asked to dispatch any more.
+	 * Before a CPU that goes offline waits for its tasks it waits for RCU, and is not asked to
+	 * dispatch any more.
 	 */
 	bool is_awaited =
 		is_offline(cpu) || (t->in_own_queue && (p->flags & PF_KTHREAD || reads_rcu(p)));
@@ -288,13 +288,13 @@ __noinline int move_overdue(u64 dsq_id)
 	bpf_for_each (scx_dsq, p, dsq_id, 0) {
 		if (++seen > OVERDUE_SCAN_MAX)
 			break;
-		if (is_offline(scx_bpf_task_cpu(p)))
-			goto move;
-		if (!is_overdue(p))
-			continue;
-		if (++moved > OVERDUE_MOVE_MAX && watchdog_waited_ns(p) < 2 * OVERDUE_NS)
-			continue;
-	move:
+		/* A CPU that goes offline waits for all tasks that it had. */
+		if (!is_offline(scx_bpf_task_cpu(p))) {
+			if (!is_overdue(p))
+				continue;
+			if (++moved > OVERDUE_MOVE_MAX && watchdog_waited_ns(p) < 2 * OVERDUE_NS)
+				continue;
+		}
 		t = task_of(p);
 		if (t)
 			to_overdue(BPF_FOR_EACH_ITER, p, t, PLIMSOLL_OVERDUE);

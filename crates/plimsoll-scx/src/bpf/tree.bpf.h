@@ -532,8 +532,9 @@ static __noinline void cgroup_clocks_begin(u32 index)
 	}
 }
 
-/* A cgroup is there. Without a free record, or deeper than all that have one, it counts as the one
- * around it.
+/*
+ * A cgroup is there. Without a free record, or deeper than all that have one, it counts as the
+ * one around it.
  */
 static __always_inline void record_begins(struct cgroup *cgrp, u32 weight)
 {

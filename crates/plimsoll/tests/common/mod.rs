@@ -825,7 +825,8 @@ pub fn is_alive(pid: i32) -> bool {
     threads_of(pid).into_iter().any(lives)
 }
 
-/// Returns whether no thread of a process runs until the process goes on; one that has ended does not.
+/// Returns whether no thread of a process runs until the process goes on. One that has ended runs no
+/// more.
 pub fn is_stopped(pid: i32) -> bool {
     threads_of(pid).into_iter().all(|tid| {
         let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat"));

@@ -37,16 +37,19 @@ fn limits_hold_over_kills_at_any_moment_and_match_the_policy_after_the_restart()
             }
         });
         for kill in 0..KILLS {
-            if kill % 2 == 1 {
-                daemon.abort();
+            let is_abort = kill % 2 == 1;
+            match is_abort {
+                true => daemon.abort(),
+                false => daemon.kill_hard(),
+            }
+            assert!(is_limited(), "after kill {kill}");
+            if is_abort {
                 let mut changes = Changes::of(host.runtime());
                 daemon.launch();
                 changes.wait_for(chance.below(8), || host.owner().is_some());
                 daemon.abort();
-            } else {
-                daemon.kill_hard();
+                assert!(is_limited(), "after kill {kill} in a start");
             }
-            assert!(is_limited(), "after kill {kill}");
             daemon.restart();
             assert!(is_limited(), "after restart {kill}");
             assert!(

@@ -67,8 +67,8 @@ impl Trace {
         self.changes().map(|change| change.refilled).sum()
     }
 
-    /// The state at the end, worked out from the changes: the pool may have got more since, that a CPU
-    /// has returned.
+    /// The state at the end, worked out from the changes, but for runtime that a CPU has returned to
+    /// the pool since.
     fn worked_out(&self) -> TraceState {
         let mut state = self.begin;
         let mut throttled_since = BTreeMap::new();
