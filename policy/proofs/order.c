@@ -277,3 +277,16 @@ void prove_a_move_keeps_the_distance_from_the_clock(void)
 	PROVE(task.deadline - to == before.deadline - from, "of the deadline");
 	PROOF_REACHED();
 }
+
+/* checks off: unsigned-overflow conversion (virtual time wraps on purpose) */
+void prove_no_credit_comes_along_to_another_tier(void)
+{
+	plim_u64 clock = nondet_u64();
+	struct plim_order task = any_task(clock), before = task;
+
+	plim_order_forfeit(&task, clock);
+	PROVE(task.start == plim_order_later(before.start, clock), "a debt stays");
+	PROVE(task.deadline - task.start == before.deadline - before.start, "and the request");
+	PROVE(task.credit == 0, "and what it slept with goes");
+	PROOF_REACHED();
+}

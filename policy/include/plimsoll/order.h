@@ -207,6 +207,12 @@ static __always_inline plim_u64 plim_order_later(plim_u64 a, plim_u64 b)
 	return plim_order_before(a, b) ? b : a;
 }
 
+/* Virtual time that a task with this start is owed by a queue. */
+static __always_inline plim_u64 plim_order_owed(plim_u64 start, plim_u64 clock)
+{
+	return plim_order_before(start, clock) ? clock - start : 0;
+}
+
 /* The clock of a queue from which a task with this start was picked. */
 static __always_inline plim_u64 plim_order_picked(plim_u64 clock, plim_u64 start)
 {
@@ -326,7 +332,7 @@ static __always_inline void plim_order_requeue(struct plim_order *task, plim_u64
 static __always_inline void
 plim_order_sleep(struct plim_order *task, plim_u64 clock, int fixed_request)
 {
-	task->credit = plim_order_before(task->start, clock) ? clock - task->start : 0;
+	task->credit = plim_order_owed(task->start, clock);
 	if (task->ran_ns >= task->request_ns / 2)
 		task->nr_short_runs = 0;
 	else
@@ -352,6 +358,19 @@ plim_order_move(struct plim_order *task, plim_u64 from_clock, plim_u64 to_clock)
 {
 	task->start += to_clock - from_clock;
 	task->deadline += to_clock - from_clock;
+}
+
+/*
+ * A task comes to a queue of another tier, with this @clock, where time is worth more or less: what
+ * it was owed is forfeited, a debt stays.
+ */
+static __always_inline void plim_order_forfeit(struct plim_order *task, plim_u64 clock)
+{
+	plim_u64 owed = plim_order_owed(task->start, clock);
+
+	task->start += owed;
+	task->deadline += owed;
+	task->credit = 0;
 }
 
 /* Run time that is left of the present request, at most all of it. */

@@ -6,7 +6,9 @@
  * that were picked there. Tasks that may run on one CPU only are at the place of that
  * CPU: where they overload it they fall behind the shard's clock, and one that sleeps
  * must not be placed behind that of another CPU. A task that changes its place keeps
- * the distance from the clock.
+ * the distance from the clock, but for what it is owed if it changes its tier. One that runs
+ * against its order, because it has waited too long or holds a lock, moves no clock: it may have
+ * any debt, and all others would forfeit as much.
  *
  * A CPU compares the tasks of its own place with those of its shard by the shift, the
  * virtual time from one to the other. It grows when bound tasks have fallen further
@@ -88,6 +90,12 @@ static __always_inline u32 place_of(const struct task_ctx *t, s32 cpu, u32 tier)
 	return t->in_own_queue ? cpu_place(cpu, tier) : shard_place(llc_of(cpu), tier);
 }
 
+/* Whether two places are of one tier. */
+static __always_inline bool is_same_tier(u32 a, u32 b)
+{
+	return !(((a - 1) ^ (b - 1)) & PLIMSOLL_TIER_MASK);
+}
+
 static __always_inline u64 clock_at(u32 place)
 {
 	u32 index = place - 1, tier = index & PLIMSOLL_TIER_MASK, llc;
@@ -151,6 +159,8 @@ static __always_inline void order_follow(struct task_ctx *t, u32 place)
 	}
 	if (t->place) {
 		plim_order_move(&t->order, 0, stood + clock_distance(t->place, place));
+		if (!is_same_tier(t->place, place))
+			plim_order_forfeit(&t->order, clock_at(place));
 	} else {
 		plim_order_init(&t->order, clock_at(place));
 		t->slept_ns = 1; /* for long */
@@ -165,10 +175,15 @@ static __always_inline void order_follow(struct task_ctx *t, u32 place)
 static __always_inline u64 deadline_at(const struct task_ctx *t, u32 place)
 {
 	u32 present = READ_ONCE(t->place);
-	u64 deadline = READ_ONCE(t->order.deadline) + READ_ONCE(t->stood);
+	u64 deadline = READ_ONCE(t->order.deadline) + READ_ONCE(t->stood), start;
 
 	if (!present || present == place)
 		return deadline;
+	if (!is_same_tier(present, place)) {
+		/* See plim_order_forfeit(). */
+		start = READ_ONCE(t->order.start) + READ_ONCE(t->stood);
+		deadline += plim_order_owed(start, clock_at(present));
+	}
 	return deadline + clock_distance(present, place);
 }
 

@@ -461,7 +461,7 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 	struct task_ctx *t = task_of(p);
 	struct plimsoll_group_cpu *gc;
 	struct plimsoll_group *group;
-	bool goes_on, is_taken;
+	bool goes_on, is_taken, in_order;
 	u32 tier;
 
 	group = t ? group_at(t->slot) : NULL;
@@ -472,6 +472,7 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 		waited_ns = plim_elapsed_ns(now, t->waiting_since_ns);
 	gc->wait_ns += waited_ns;
 	gc->nr_switches++;
+	in_order = !t->overdue;
 	if (t->overdue) {
 		gc->nr_overdue += t->overdue == PLIMSOLL_OVERDUE;
 		gc->nr_holders += t->overdue == PLIMSOLL_HOLDER;
@@ -490,7 +491,8 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 	load_enters(t, p, tier);
 	/* Others have come and gone while it waited, by which it is charged. */
 	cgroup_follow(p, t, now);
-	clocks_follow(t, c, llc_of(cpu), tier);
+	if (in_order)
+		clocks_follow(t, c, llc_of(cpu), tier);
 	tier_is_seen(tier);
 	c->slot = t->slot;
 	c->tier = tier;
