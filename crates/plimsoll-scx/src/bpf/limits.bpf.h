@@ -225,17 +225,6 @@ enum take_verdict {
 	TAKE_MOVED, /* a task was moved to this CPU */
 };
 
-/*
- * Whether a waiting task may be moved to a CPU; the kernel ends a scheduler that moves one
- * that may not. A task that is preempted with migration disabled is seen here before the
- * kernel narrows its mask.
- */
-static __always_inline bool may_move_to(struct task_struct *p, s32 cpu)
-{
-	return bpf_cpumask_test_cpu(cpu, p->cpus_ptr) &&
-	       (!p->migration_disabled || scx_bpf_task_cpu(p) == cpu);
-}
-
 /* Whether a waiting task is of this tier still, and nothing keeps it from a CPU. */
 static __always_inline bool is_free(struct task_struct *p, u32 tier, s32 cpu)
 {
@@ -247,13 +236,14 @@ static __always_inline bool is_free(struct task_struct *p, u32 tier, s32 cpu)
 		return false;
 	if (chain->params.flags & PLIMSOLL_BATCH && headroom_on)
 		return false;
-	return may_move_to(p, cpu) && tier_of(group, t, p) == tier;
+	return bpf_cpumask_test_cpu(cpu, p->cpus_ptr) && tier_of(group, t, p) == tier;
 }
 
 /*
  * Takes the first task of a queue that may run on this CPU now. On the way, tasks that
  * a limit keeps from running are parked, and those over a soft cap go to the
- * background.
+ * background. None has migration disabled: without SCX_OPS_ENQ_MIGRATION_DISABLED the kernel
+ * queues such tasks itself.
  */
 __noinline int take_limited(u64 dsq_id, u32 tier, s32 cpu, u64 now)
 {
@@ -279,7 +269,7 @@ __noinline int take_limited(u64 dsq_id, u32 tier, s32 cpu, u64 now)
 			break;
 		t = task_of(p);
 		group = t ? group_at(t->slot) : NULL;
-		if (!group || !may_move_to(p, cpu))
+		if (!group || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 			continue;
 		/* The same limits keep those behind it from this CPU. */
 		if (t->chain == c->refused_chain && !is_under_no_limit(p, t))

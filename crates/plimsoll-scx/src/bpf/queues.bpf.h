@@ -102,16 +102,16 @@ static __always_inline u64 queue_of(const struct task_ctx *t, s32 cpu, u32 tier)
 	return t->in_own_queue ? cpu_queue(cpu, tier) : shard_queue(llc_of(cpu), tier);
 }
 
-/* Whether a task may run on one CPU only, at least now. */
+/* Whether a task may run on one CPU only. */
 static __always_inline bool is_bound(const struct task_struct *p)
 {
-	return nr_cpu_ids == 1 || p->nr_cpus_allowed == 1 || is_migration_disabled(p);
+	return nr_cpu_ids == 1 || p->nr_cpus_allowed == 1;
 }
 
 /* Whether any CPU may run a task. */
 static __always_inline bool runs_anywhere(const struct task_struct *p)
 {
-	return p->nr_cpus_allowed >= nr_cpu_ids && !is_migration_disabled(p);
+	return p->nr_cpus_allowed >= nr_cpu_ids;
 }
 
 static __always_inline bool is_offline(s32 cpu)
