@@ -658,11 +658,6 @@ void BPF_STRUCT_OPS(plimsoll_cgroup_exit, struct cgroup *cgrp)
 	record_ends(cgrp);
 }
 
-void BPF_STRUCT_OPS(plimsoll_cgroup_set_weight, struct cgroup *cgrp, u32 weight)
-{
-	record_weighs(cgrp, weight);
-}
-
 static __always_inline void set_online(s32 cpu, bool online)
 {
 	struct plimsoll_cpu *c = cpu_at(cpu);
@@ -823,7 +818,6 @@ SCX_OPS_DEFINE(plimsoll_ops, .select_cpu = (void *)plimsoll_select_cpu,
 	       .disable = (void *)plimsoll_disable, .cgroup_init = (void *)plimsoll_cgroup_init,
 	       .cgroup_exit = (void *)plimsoll_cgroup_exit,
 	       .cgroup_move = (void *)plimsoll_cgroup_move,
-	       .cgroup_set_weight = (void *)plimsoll_cgroup_set_weight,
 	       .cgroup_set_bandwidth = (void *)plimsoll_cgroup_set_bandwidth,
 	       .cpu_online = (void *)plimsoll_cpu_online,
 	       .cpu_offline = (void *)plimsoll_cpu_offline, .dump = (void *)plimsoll_dump,

@@ -619,17 +619,4 @@ static __always_inline void record_ends(struct cgroup *cgrp)
 	last_free_record = index;
 }
 
-static __always_inline void record_weighs(struct cgroup *cgrp, u32 weight)
-{
-	u64 id = id_of_cgroup(cgrp);
-	u32 *index = bpf_map_lookup_elem(&record_of_cgroup, &id);
-	struct cgroup_record *record = index ? record_at(*index) : NULL;
-
-	if (!record)
-		return;
-	WRITE_ONCE(record->weight, plim_order_group_weight(weight));
-	WRITE_ONCE(record->known_at_ns, 0);
-	record_counts_all(*index);
-}
-
 #endif /* PLIMSOLL_TREE_BPF_H */
