@@ -103,41 +103,44 @@ void prove_room_moves_towards_the_observed_value(void)
 	PROOF_REACHED();
 }
 
-static struct plim_batch_cpu any_cpu(void)
+void prove_lower_tiers_are_pulled_after_a_while(void)
 {
-	struct plim_batch_cpu cpu;
+	plim_u64 waited_ns = nondet_u64();
 
-	return cpu;
+	PROVE(plim_batch_is_pulled(1, waited_ns), "normal work at once");
+	PROVE(plim_batch_is_pulled(0, waited_ns) == (waited_ns >= PLIM_NSEC_PER_MSEC),
+	      "after 1 ms");
+	PROOF_REACHED();
+}
+
+static struct plim_batch_llc any_llc(void)
+{
+	struct plim_batch_llc llc;
+
+	return llc;
 }
 
 /* Any state; the checks prove that nothing wraps. */
-void prove_expected_wait_never_wraps(void)
+void prove_crowding_never_wraps(void)
 {
-	struct plim_batch_cpu cpu = any_cpu();
-	plim_u64 wait_ns = plim_batch_expected_wait_ns(&cpu, nondet_u64());
+	struct plim_batch_llc llc = any_llc();
 
-	PROVE(wait_ns <= PLIM_BATCH_QUEUE_MAX * PLIM_NSEC_PER_SEC * 1000, "at most 47 days");
+	PROVE(plim_batch_crowding(&llc, nondet_u64()) <= PLIM_BATCH_LOAD_MAX * 1000,
+	      "at most that of the largest load");
 	PROOF_REACHED();
 }
 
-void prove_an_idle_cpu_pulls_tasks_that_wait_too_long(void)
+/* Narrowed: two CPUs each without normal work, and weights below 2^8. */
+void prove_a_pulled_task_is_not_pulled_back(void)
 {
-	struct plim_batch_cpu from = any_cpu(), to = any_cpu();
-	plim_u64 slice_ns = nondet_u64();
+	struct plim_batch_llc from = { nondet_u8(), 2, PLIM_PPM };
+	struct plim_batch_llc to = { nondet_u8(), 2, PLIM_PPM };
+	plim_u64 effective = nondet_u8();
 
-	ASSUME(!to.nr_queued && !to.running_batch && !to.running_normal);
-	PROVE(plim_batch_should_pull(&from, &to, slice_ns) ==
-		      (from.nr_queued &&
-		       (from.running_normal || from.waited_ns >= PLIM_BATCH_WAIT_MAX_NS)),
-	      "after 1 ms, or at once where it cannot run");
-	PROOF_REACHED();
-}
-
-void prove_nothing_is_pulled_to_normal_work(void)
-{
-	struct plim_batch_cpu from = any_cpu(), to = any_cpu();
-
-	ASSUME(to.running_normal || !from.nr_queued);
-	PROVE(!plim_batch_should_pull(&from, &to, nondet_u64()), "not there, and not nothing");
+	ASSUME(from.load >= effective);
+	ASSUME(plim_batch_should_pull(&from, &to, effective));
+	from.load -= effective;
+	to.load += effective;
+	PROVE(!plim_batch_should_pull(&to, &from, effective), "it has more where it is now");
 	PROOF_REACHED();
 }

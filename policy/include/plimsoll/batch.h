@@ -18,8 +18,10 @@
 #define PLIM_BATCH_SLICE_DEFAULT_NS (4 * PLIM_NSEC_PER_MSEC)
 /* The window of the per-CPU limit, and of the average of room_ppm. */
 #define PLIM_BATCH_WINDOW_NS (100 * PLIM_NSEC_PER_MSEC)
-/* Longer queues are clamped to this: keeps tasks * slice * ppm below 2^62. */
-#define PLIM_BATCH_QUEUE_MAX 4096U
+/* Larger loads are clamped to this, 2^22 tasks of nice 0: keeps load * ppm below 2^62. */
+#define PLIM_BATCH_LOAD_MAX (1ULL << 42)
+/* Least room that is told apart: behind normal work that never pauses there is little. */
+#define PLIM_BATCH_ROOM_MIN_PPM (PLIM_PPM / 1000)
 /* Wait after which a batch task moves to a CPU that is free for it. */
 #define PLIM_BATCH_WAIT_MAX_NS PLIM_NSEC_PER_MSEC
 
@@ -102,50 +104,44 @@ static __always_inline plim_u32 plim_batch_room_ppm(plim_u32 room_ppm, plim_u64 
 			  PLIM_PPM);
 }
 
-/* State of one CPU for load balancing. */
-struct plim_batch_cpu {
-	plim_u64 waited_ns; /* wait of its first batch task */
-	plim_u32 nr_queued; /* batch tasks queued there */
-	plim_u32 room_ppm; /* plim_batch_room_ppm() */
-	plim_u8 running_normal; /* a normal task runs there now */
-	plim_u8 running_batch; /* a batch task runs there now */
+/*
+ * Whether a CPU that has no work takes a task that waits for other CPUs. A normal one waits for
+ * normal tasks only: at once. One of a lower tier after PLIM_BATCH_WAIT_MAX_NS.
+ */
+static __always_inline int plim_batch_is_pulled(int is_normal, plim_u64 waited_ns)
+{
+	return is_normal || waited_ns >= PLIM_BATCH_WAIT_MAX_NS;
+}
+
+/* The CPUs of one queue, and the tasks of a tier that run there or wait in it. */
+struct plim_batch_llc {
+	plim_u64 load; /* sum of their effective weights, see plim_order_weight() */
+	plim_u32 nr_cpus;
+	plim_u32 room_ppm; /* mean of the CPUs; for the normal tier all of it */
 };
 
 /*
- * Expected wait of a batch task that joins this CPU's queue: one slice for each
- * task before it, scaled by the share of the CPU that is left for batch work.
+ * Load for each CPU of that which the tier has there. Virtual time passes the slower the
+ * larger it is: a task of weight e gets e by this of a CPU.
  */
-static __always_inline plim_u64 plim_batch_expected_wait_ns(const struct plim_batch_cpu *cpu,
-							    plim_u64 slice_ns)
+static __always_inline plim_u64 plim_batch_crowding(const struct plim_batch_llc *llc, plim_u64 more)
 {
-	plim_u64 ahead = (plim_u64)cpu->nr_queued + (cpu->running_batch ? 1 : 0);
-	plim_u64 room_ppm = plim_max(plim_min(cpu->room_ppm, PLIM_PPM), PLIM_PPM / 1000);
+	plim_u64 load = plim_min(plim_add_saturating(llc->load, more), PLIM_BATCH_LOAD_MAX);
+	plim_u64 room_ppm = plim_max(plim_min(llc->room_ppm, PLIM_PPM), PLIM_BATCH_ROOM_MIN_PPM);
 
-	/* The current normal task must sleep first. */
-	if (cpu->running_normal)
-		ahead += 1;
-	ahead = plim_min(ahead, PLIM_BATCH_QUEUE_MAX);
-	return ahead * plim_min(slice_ns, PLIM_NSEC_PER_SEC) * PLIM_PPM / room_ppm;
+	return load / plim_max(llc->nr_cpus, 1) * PLIM_PPM / room_ppm;
 }
 
 /*
- * Second input of load balancing: the waits of batch tasks. Whether CPU @to,
- * about to go idle or to run batch work, takes the first waiting task of CPU
- * @from. An otherwise idle CPU takes a task that has waited
- * PLIM_BATCH_WAIT_MAX_NS, or at once if it cannot run where it is; a CPU with
- * batch work of its own takes a task only if that task would wait for more than
- * a slice longer.
+ * Second input of load balancing: whether a CPU of @to, which has work of that tier, pulls a task
+ * of this effective weight that waits in @from. It does if that gets more there than it has now.
+ * So weights hold across queues, as near as tasks can be divided among them.
  */
-static __always_inline int plim_batch_should_pull(const struct plim_batch_cpu *from,
-						  const struct plim_batch_cpu *to,
-						  plim_u64 slice_ns)
+static __always_inline int plim_batch_should_pull(const struct plim_batch_llc *from,
+						  const struct plim_batch_llc *to,
+						  plim_u64 effective)
 {
-	if (!from->nr_queued || to->running_normal)
-		return 0;
-	if (!to->nr_queued && !to->running_batch)
-		return from->running_normal || from->waited_ns >= PLIM_BATCH_WAIT_MAX_NS;
-	return plim_batch_expected_wait_ns(from, slice_ns) >
-	       plim_add_saturating(plim_batch_expected_wait_ns(to, slice_ns), slice_ns);
+	return plim_batch_crowding(from, 0) > plim_batch_crowding(to, effective);
 }
 
 #endif /* PLIMSOLL_BATCH_H */

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use super::{Guest, PromiseRow, rows};
 use crate::cell::KernelVersion;
+use crate::cpus::Cpus;
 use crate::error::{LabError, Result};
 use crate::guests::{
     self, MEASURED, digest, in_parallel, keep, kept, last_line, said_by, say, this_program,
@@ -30,29 +31,29 @@ const IN_GUEST: &str = "crates/plimsoll/tests/in-guest";
 struct Place {
     module: &'static str,
     kernel: KernelVersion,
-    cpus: u32,
+    cpus: Cpus,
 }
 
 const PLACES: [Place; 4] = [
     Place {
         module: "scheduler",
         kernel: KernelVersion::V7,
-        cpus: 2,
+        cpus: Cpus::TWO,
     },
     Place {
         module: "stock",
         kernel: KernelVersion::V6_18,
-        cpus: 2,
+        cpus: Cpus::TWO,
     },
     Place {
         module: "four_cpus",
         kernel: KernelVersion::V7,
-        cpus: 4,
+        cpus: Cpus::FOUR,
     },
     Place {
         module: "one_cpu",
         kernel: KernelVersion::V7,
-        cpus: 1,
+        cpus: Cpus::ONE,
     },
 ];
 
@@ -175,7 +176,8 @@ impl Measurement {
         fs::write(&list, tests.join("\n") + "\n").map_err(LabError::file(&list))?;
         let flags = [
             ("--kernel", place.kernel.to_string()),
-            ("--cpus", place.cpus.to_string()),
+            ("--cpus", place.cpus.count.to_string()),
+            ("--llcs", place.cpus.llcs.to_string()),
             ("--timeout", HOST_MAX_SECONDS.to_string()),
             ("--directory", folder.clone()),
             ("--env", format!("PLIMSOLL_BIN={folder}/plimsoll")),

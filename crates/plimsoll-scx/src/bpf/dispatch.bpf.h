@@ -147,6 +147,12 @@ static __always_inline bool tier_waits(u32 llc, s32 cpu, u32 tier)
 	return shard_waits(llc, tier) || scx_bpf_dsq_nr_queued(cpu_queue(cpu, tier)) > 0;
 }
 
+/* Whether a CPU has work of a tier, which runs or waits. */
+static __always_inline bool tier_has_work(u32 tier, u32 tier_of_prev, s32 cpu)
+{
+	return tier_of_prev == tier || tier_waits(llc_of(cpu), cpu, tier);
+}
+
 /*
  * The queue of a tier to serve first: that of this CPU or of its shard, whichever has
  * the earlier deadline, as the shard compares it. 0: neither, because both are empty, or
@@ -201,25 +207,21 @@ static __always_inline bool serve(u32 tier, s32 cpu, bool keeps, u64 now)
 
 /*
  * Whether this CPU, whose own LLC has nothing for it, pulls the first task of a
- * queue of another LLC: the core's second input of load balancing. A normal task waits
- * only for normal tasks, so it is pulled at once. If it is too early, a timer makes the
- * CPU check again in time.
+ * queue of another LLC. If it is too early, a timer makes the CPU check again in time.
  */
 __noinline bool should_pull(s32 cpu, u32 tier, u64 dsq_id, u64 now)
 {
-	struct plimsoll_cpu *c = cpu_at(cpu);
-	struct plim_batch_cpu from = { .nr_queued = 1,
-				       .running_normal = tier == PLIMSOLL_TIER_NORMAL };
-	struct plim_batch_cpu to = {};
 	struct task_struct *p = __COMPAT_scx_bpf_dsq_peek(dsq_id);
 	struct task_ctx *t = p ? task_of(p) : NULL;
+	struct plimsoll_cpu *c = cpu_at(cpu);
+	u64 waited_ns;
 
 	if (!t || !c)
 		return false;
-	from.waited_ns = plim_elapsed_ns(now, t->waiting_since_ns);
-	if (plim_batch_should_pull(&from, &to, PLIM_BATCH_SLICE_DEFAULT_NS))
+	waited_ns = plim_elapsed_ns(now, t->waiting_since_ns);
+	if (plim_batch_is_pulled(tier == PLIMSOLL_TIER_NORMAL, waited_ns))
 		return true;
-	arm_slice(c, cpu, PLIM_BATCH_WAIT_MAX_NS - from.waited_ns, now);
+	arm_slice(c, cpu, PLIM_BATCH_WAIT_MAX_NS - waited_ns, now);
 	return false;
 }
 
@@ -242,31 +244,26 @@ __noinline int pull(u32 tier, s32 cpu, u64 now)
 	return TAKE_NONE;
 }
 
-/* Pulls a task from an LLC whose tasks wait longer than those of this one. */
-__noinline int dispatch_balance(u32 first, s32 cpu, u32 tier_of_prev, u64 now)
+/*
+ * Pulls a task that gets more on this LLC than on its own, of the first tier that has work here:
+ * of those before any, see pull(), and this one's work comes before those behind.
+ */
+static __always_inline bool
+dispatch_balance(struct plimsoll_cpu *c, s32 cpu, u32 tier_of_prev, u64 now)
 {
-	u32 llc = llc_of(cpu), other = llc_to_pull_from(llc, first, now), tier;
+	u32 llc = llc_of(cpu), other, tier;
 
-	if (other == llc)
-		return TAKE_NONE;
-	for (tier = 0; tier < PLIMSOLL_TIERS; tier++) {
-		if (take(shard_queue(other, tier), tier, cpu, now)) {
-			remember(cpu, PLIMSOLL_PULLED, other, 0, 0);
-			return TAKE_MOVED;
-		}
-		/* Its own work comes before lower tiers of another LLC. */
-		if (tier == tier_of_prev || tier_waits(llc, cpu, tier))
+	bpf_for (tier, 0, PLIMSOLL_TIERS) {
+		if (tier_has_work(tier, tier_of_prev, cpu))
 			break;
 	}
-	return TAKE_NONE;
-}
-
-/* How long the present request of a task lasts, and no shorter than a switch is worth. */
-static __always_inline u64 request_left_ns(const struct task_ctx *t, const struct task_struct *p)
-{
-	u64 left_ns = plim_order_left_ns(&t->order, effective_weight(t, p));
-
-	return plim_max(left_ns, SLICE_MIN_NS);
+	if (tier >= PLIMSOLL_TIERS)
+		return false;
+	other = llc_to_pull_from(llc, tier, c->balance_first, now);
+	if (other == llc || !take(shard_queue(other, tier), tier, cpu, now))
+		return false;
+	remember(cpu, PLIMSOLL_PULLED, other, 0, 0);
+	return true;
 }
 
 /*
@@ -279,8 +276,11 @@ static __always_inline void slice_begins(struct task_struct *p, const struct tas
 					 struct plimsoll_cpu *c, s32 cpu, u32 tier, u64 left_ns,
 					 u64 now)
 {
-	u64 request_ns = request_left_ns(t, p);
+	u64 effective = effective_weight(t, p);
+	/* No shorter than a switch is worth. */
+	u64 request_ns = plim_max(plim_order_left_ns(&t->order, effective), SLICE_MIN_NS);
 
+	WRITE_ONCE(c->effective, effective);
 	WRITE_ONCE(c->deadline, shared_deadline(c, t, tier));
 	WRITE_ONCE(c->request_ns, t->order.request_ns);
 	WRITE_ONCE(c->served_at_ns, now + request_ns);
@@ -342,12 +342,6 @@ serve_or_extend(struct task_struct *prev, u32 tier, s32 cpu, bool keeps, u64 now
 		keeps = false;
 	}
 	return true;
-}
-
-/* Whether a CPU has work of a tier, which runs or waits. */
-static __always_inline bool tier_has_work(u32 tier, u32 tier_of_prev, s32 cpu)
-{
-	return tier_of_prev == tier || tier_waits(llc_of(cpu), cpu, tier);
 }
 
 /* Whether work of a tier below waits for this CPU. */
@@ -551,8 +545,7 @@ static __always_inline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 
 		token_release(c, cpu);
 	if (dispatch_overdue(c, cpu, now))
 		return;
-	if (balance_is_due(c, now) &&
-	    dispatch_balance(c->balance_first, cpu, tier_of_prev, now) == TAKE_MOVED)
+	if (balance_is_due(c, now) && dispatch_balance(c, cpu, tier_of_prev, now))
 		return;
 	if (serve_all(prev, c, tier_of_prev, cpu, now))
 		return;

@@ -201,6 +201,7 @@ struct plimsoll_cpu {
 	plim_u64 deadline;
 	plim_u64 request_ns;
 	plim_u64 served_at_ns;
+	plim_u64 effective; /* its weight, for the balance of LLCs */
 	plim_u64 prev_deadline; /* of the task that a dispatch finds running, as the shard has it */
 	/* The latest start that ran here, as bound tasks count, and from there to the LLC's clock.
 	 */

@@ -2,9 +2,9 @@
 
 use nix::sys::signal::Signal;
 
-use crate::clock::{MEASURED, ms, rate_of, rates_of_tasks, sleep_ms};
-use crate::common::nr_cpus;
-use crate::figure::{SPEC_2, SPEC_3};
+use crate::clock::{MEASURED, ms, rate_of, rates_of, rates_of_tasks, sleep_ms};
+use crate::common::{Running, bind, nr_cpus};
+use crate::figure::{SPEC_2, SPEC_3, about};
 use crate::scheduler::caps::quota_on_all_cpus;
 use crate::scheduler_rig::{Rig, all_cpus, burners, rig};
 use crate::switches::{Trace, now_us};
@@ -31,6 +31,30 @@ fn headroom_of_a_cpu() {
         }
     }
     side.stop();
+}
+
+/// As many tasks for each CPU on both LLCs, at first those of one cgroup each.
+#[test]
+fn weights_of_cgroups_across_llcs() {
+    let rig = rig();
+    let keeper = rig.batch_sleeper("keeper");
+    let half = nr_cpus() / 2;
+    let groups = [rig.group("heavy"), rig.group("light")];
+    groups[0].write_weight(300).unwrap();
+    let of_llc = |llc: usize| ((1 << half) - 1) << (llc * half);
+    let start = |llc: usize| rig.fair_burners(&groups[llc], of_llc(llc), 4 * half);
+    let loads = [start(0), start(1)];
+    // In turn: else one of the queues is longer meanwhile.
+    for (heavy, light) in burners(&groups[0]).into_iter().zip(burners(&groups[1])) {
+        bind(heavy, 0..nr_cpus()).unwrap();
+        bind(light, 0..nr_cpus()).unwrap();
+    }
+    sleep_ms(500);
+    let rates = rates_of(&groups.each_ref(), 2 * MEASURED);
+    let what = "cpu.weight 300 : 100, of tasks on two LLCs";
+    SPEC_2.figure(what, rates[0] / rates[1], ": 1", about(3.0, 3.0));
+    loads.into_iter().for_each(Running::kill_hard);
+    keeper.stop();
 }
 
 /// Time to find an idle CPU, in microseconds; less than the millisecond of SPEC 3.

@@ -56,6 +56,7 @@ impl Drop for Trace {
 #[derive(Debug, Clone, Copy)]
 struct Switch {
     at_us: u64,
+    previous: i32,
     next: i32,
 }
 
@@ -69,7 +70,15 @@ impl Switches {
         let mut cpus: BTreeMap<u32, Vec<Switch>> = BTreeMap::new();
         for line in text.lines().filter(|line| !line.starts_with('#')) {
             let (cpu, switch) = parse_line(line).unwrap_or_else(|| panic!("unknown line: {line}"));
-            cpus.entry(cpu).or_default().push(switch);
+            // The task before the first one has run for longer than the trace.
+            let first = || {
+                vec![Switch {
+                    at_us: 0,
+                    next: switch.previous,
+                    ..switch
+                }]
+            };
+            cpus.entry(cpu).or_insert_with(first).push(switch);
         }
         Self(cpus)
     }
@@ -77,7 +86,6 @@ impl Switches {
     /// The run time of tasks from one moment to another, on all CPUs, in microseconds.
     pub fn ran_us(&self, tids: &[i32], from_us: u64, to_us: u64) -> u64 {
         let of_cpu = |switches: &Vec<Switch>| {
-            assert!(switches[0].at_us <= from_us, "the trace begins too late");
             let ends = switches[1..].iter().map(|switch| switch.at_us);
             let turns = switches.iter().zip(ends.chain([u64::MAX]));
             turns
@@ -103,14 +111,22 @@ impl Switches {
     }
 }
 
-/// `load-burner-81  [001] d..2.  3.456789: sched_switch: prev_comm=… ==> next_comm=… next_pid=0 …`.
+/// `load-burner-81  [001] d..2.  3.456789: sched_switch: … prev_pid=81 … ==> … next_pid=0 …`.
 fn parse_line(line: &str) -> Option<(u32, Switch)> {
     let (before, event) = line.split_once(": sched_switch: ")?;
     let (task, at) = before.rsplit_once(' ')?;
     let (seconds, micros) = at.split_once('.')?;
     let at_us = seconds.parse::<u64>().ok()? * 1_000_000 + micros.parse::<u64>().ok()?;
     let cpu = task.rsplit_once('[')?.1.split_once(']')?.0.parse().ok()?;
-    let next = event.rsplit_once("next_pid=")?.1;
-    let next = next.split_whitespace().next()?.parse().ok()?;
-    Some((cpu, Switch { at_us, next }))
+    let pid = |name: &str| {
+        let (_, after) = event.rsplit_once(name)?;
+        after.split_whitespace().next()?.parse().ok()
+    };
+    let (previous, next) = (pid("prev_pid=")?, pid("next_pid=")?);
+    let switch = Switch {
+        at_us,
+        previous,
+        next,
+    };
+    Some((cpu, switch))
 }
