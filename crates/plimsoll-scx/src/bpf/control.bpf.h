@@ -74,18 +74,24 @@ static __always_inline void slot_set(u32 slot, struct plimsoll_group *group,
 	bpf_spin_unlock(&group->lock);
 }
 
-/* The lowest free slot for a group; 0: there is none. */
+/*
+ * A free slot for a group; 0: there is none. One in which tasks of an ended group still run or
+ * wait is the last choice: until they are queued again they would be under the new one's limits.
+ */
 static __noinline u32 group_free_slot(void)
 {
 	struct plimsoll_group *group;
-	u32 slot;
+	u32 slot, left = 0;
 
 	bpf_for (slot, PLIMSOLL_SLOT_DEFAULT + 1, PLIMSOLL_GROUPS_MAX) {
 		group = group_at(slot);
-		if (group && !(group->params.flags & PLIMSOLL_USED))
+		if (!group || group->params.flags & PLIMSOLL_USED)
+			continue;
+		if (!READ_ONCE(group->nr_runnable))
 			return slot;
+		left = left ?: slot;
 	}
-	return 0;
+	return left;
 }
 
 /* Whether the cgroup with an id is deeper than those that are told apart. */
