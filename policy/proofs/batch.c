@@ -130,17 +130,42 @@ void prove_crowding_never_wraps(void)
 	PROOF_REACHED();
 }
 
+/* Narrowed: four CPUs without normal work, and loads below 2^10. */
+void prove_the_heaviest_weighs_no_more_than_a_cpu(void)
+{
+	plim_u64 load = any_u64(0, 1023), most = any_u64(0, load), weighed;
+	struct plim_batch_llc llc = { load, most, 4, PLIM_PPM };
+
+	weighed = plim_batch_weighed(&llc, 0);
+	PROVE(weighed <= load && weighed >= load - most,
+	      "no more than all, no less than the others");
+	PROVE(weighed - (load - most) <= (load - most) / 3,
+	      "no more than the others on each other CPU");
+	PROOF_REACHED();
+}
+
+void prove_a_task_that_has_little_time_is_pulled_to_more(void)
+{
+	plim_u64 effective = any_u64(1, PLIM_BATCH_LOAD_MAX / 8);
+	struct plim_batch_llc from = { effective, effective, 4, PLIM_BATCH_ROOM_MIN_PPM };
+	struct plim_batch_llc to = { 4 * effective, effective, 4, PLIM_PPM };
+
+	PROVE(plim_batch_should_pull(&from, &to, effective), "also the last one");
+	PROOF_REACHED();
+}
+
 /* Narrowed: two CPUs each without normal work, and weights below 2^8. */
 void prove_a_pulled_task_is_not_pulled_back(void)
 {
-	struct plim_batch_llc from = { nondet_u8(), 2, PLIM_PPM };
-	struct plim_batch_llc to = { nondet_u8(), 2, PLIM_PPM };
 	plim_u64 effective = nondet_u8();
+	struct plim_batch_llc from = { nondet_u8(), nondet_u8(), 2, PLIM_PPM };
+	struct plim_batch_llc to = { nondet_u8(), nondet_u8(), 2, PLIM_PPM };
 
-	ASSUME(from.load >= effective);
+	ASSUME(from.load >= from.most && from.most >= effective && to.load >= to.most);
 	ASSUME(plim_batch_should_pull(&from, &to, effective));
 	from.load -= effective;
 	to.load += effective;
+	to.most = plim_max(to.most, effective);
 	PROVE(!plim_batch_should_pull(&to, &from, effective), "it has more where it is now");
 	PROOF_REACHED();
 }

@@ -10,7 +10,8 @@
  * earliest deadline; a task that runs for what is left of its request does not
  * pass its own deadline. So no task passes the deadline of one that waits, and
  * from its start, at most the largest credit K before the clock, each may run for
- * (R / e) * E_j + K until then.
+ * (R / e) * E_j + K until then. That is of the time that tasks leave which run before their
+ * turn: they move no clock.
  */
 #include "proof.h"
 
@@ -115,7 +116,6 @@ static void pick(struct queue *queue, int i)
 		ASSUME(queue->states[other] != WAITS ||
 		       !plim_order_before(queue->tasks[other].deadline, queue->tasks[i].deadline));
 	queue->clock = plim_order_picked(queue->clock, queue->tasks[i].start);
-	queue->states[i] = RUNS;
 }
 
 /* Any one step of task @i. */
@@ -129,7 +129,12 @@ static void any_step(struct queue *queue, int i)
 		plim_order_wake(task, queue->clock, floor, nondet_u64(), effective, any_part());
 		queue->states[i] = WAITS;
 	} else if (queue->states[i] == WAITS) {
-		pick(queue, i);
+		/* Before its turn it moves no clock. */
+		if (any_bool())
+			pick(queue, i);
+		else
+			plim_order_forgive(task, queue->clock, effective);
+		queue->states[i] = RUNS;
 	} else {
 		plim_order_charge(task, any_u64(0, PLIM_NSEC_PER_SEC), effective);
 		if (any_bool())
@@ -288,5 +293,20 @@ void prove_no_credit_comes_along_to_another_tier(void)
 	PROVE(task.start == plim_order_later(before.start, clock), "a debt stays");
 	PROVE(task.deadline - task.start == before.deadline - before.start, "and the request");
 	PROVE(task.credit == 0, "and what it slept with goes");
+	PROOF_REACHED();
+}
+
+/* checks off: unsigned-overflow conversion (virtual time wraps on purpose) */
+void prove_debt_before_its_turn_is_bounded(void)
+{
+	plim_u64 clock = nondet_u64(), effective = any_u64(1, 1ULL << 27), most;
+	struct plim_order task = any_task(clock), before = task;
+
+	most = plim_order_delta(PLIM_ORDER_DEBT_MAX_NS, effective);
+	plim_order_forgive(&task, clock, effective);
+	PROVE(!plim_order_before(clock + most, task.start), "the largest debt");
+	PROVE(!plim_order_before(before.start, task.start), "none is added");
+	PROVE(task.deadline - task.start == before.deadline - before.start, "the request stays");
+	PROVE(task.start == before.start || task.start == clock + most, "no more is forgiven");
 	PROOF_REACHED();
 }

@@ -116,9 +116,33 @@ static __always_inline int plim_batch_is_pulled(int is_normal, plim_u64 waited_n
 /* The CPUs of one queue, and the tasks of a tier that run there or wait in it. */
 struct plim_batch_llc {
 	plim_u64 load; /* sum of their effective weights, see plim_order_weight() */
+	plim_u64 most; /* the largest of these */
 	plim_u32 nr_cpus;
 	plim_u32 room_ppm; /* mean of the CPUs; for the normal tier all of it */
 };
+
+/* Time of its CPUs that a tier has on an LLC: PLIM_PPM for each CPU at all times. */
+static __always_inline plim_u64 plim_batch_cpus_ppm(const struct plim_batch_llc *llc)
+{
+	plim_u64 room_ppm = plim_max(plim_min(llc->room_ppm, PLIM_PPM), PLIM_BATCH_ROOM_MIN_PPM);
+
+	return plim_max(llc->nr_cpus, 1) * room_ppm;
+}
+
+/*
+ * Weight of a tier on an LLC, with a task of the weight @more. A task runs on one CPU at a time:
+ * the heaviest weighs no more than the others do on each of the other CPUs.
+ */
+static __always_inline plim_u64 plim_batch_weighed(const struct plim_batch_llc *llc, plim_u64 more)
+{
+	plim_u64 load = plim_min(plim_add_saturating(llc->load, more), PLIM_BATCH_LOAD_MAX);
+	plim_u64 rest = plim_sub_floor(load, plim_max(llc->most, more));
+	plim_u64 cpus_ppm = plim_batch_cpus_ppm(llc);
+
+	if (cpus_ppm <= PLIM_PPM)
+		return load;
+	return plim_min(load, rest + rest * PLIM_PPM / (cpus_ppm - PLIM_PPM));
+}
 
 /*
  * Load for each CPU of that which the tier has there. Virtual time passes the slower the
@@ -126,16 +150,12 @@ struct plim_batch_llc {
  */
 static __always_inline plim_u64 plim_batch_crowding(const struct plim_batch_llc *llc, plim_u64 more)
 {
-	plim_u64 load = plim_min(plim_add_saturating(llc->load, more), PLIM_BATCH_LOAD_MAX);
-	plim_u64 room_ppm = plim_max(plim_min(llc->room_ppm, PLIM_PPM), PLIM_BATCH_ROOM_MIN_PPM);
-
-	return load / plim_max(llc->nr_cpus, 1) * PLIM_PPM / room_ppm;
+	return plim_batch_weighed(llc, more) * PLIM_PPM / plim_batch_cpus_ppm(llc);
 }
 
 /*
  * Second input of load balancing: whether a CPU of @to, which has work of that tier, pulls a task
  * of this effective weight that waits in @from. It does if that gets more there than it has now.
- * So weights hold across queues, as near as tasks can be divided among them.
  */
 static __always_inline int plim_batch_should_pull(const struct plim_batch_llc *from,
 						  const struct plim_batch_llc *to,

@@ -62,6 +62,8 @@
  * task with short requests is owed as much as the others.
  */
 #define PLIM_ORDER_CREDIT_NS PLIM_ORDER_REQUEST_MAX_NS
+/* Most that a task can owe that runs before its turn: no less than the longest request. */
+#define PLIM_ORDER_DEBT_MAX_NS (100 * PLIM_NSEC_PER_MSEC)
 /* Longest run that is charged at once (68 s): bounds a step of virtual time by 2^56. */
 #define PLIM_ORDER_RUN_MAX_NS (1ULL << 36)
 /* Sleep after which a task is placed like a new one. */
@@ -371,6 +373,21 @@ static __always_inline void plim_order_forfeit(struct plim_order *task, plim_u64
 	task->start += owed;
 	task->deadline += owed;
 	task->credit = 0;
+}
+
+/*
+ * Bounds the debt of a task that runs before its turn, at each of which runs it grows: one in
+ * turn owes no more than a request. At the lowest weight it is below 2^47.
+ */
+static __always_inline void
+plim_order_forgive(struct plim_order *task, plim_u64 clock, plim_u64 effective)
+{
+	plim_u64 most = clock + plim_order_delta(PLIM_ORDER_DEBT_MAX_NS, effective);
+
+	if (!plim_order_before(most, task->start))
+		return;
+	task->deadline -= task->start - most;
+	task->start = most;
 }
 
 /* Run time that is left of the present request, at most all of it. */

@@ -13,7 +13,7 @@
 /* Interval at which a CPU compares LLCs. */
 #define BALANCE_NS PLIM_BATCH_SLICE_DEFAULT_NS
 /* Most LLCs that it looks at then. */
-#define BALANCE_LLCS_MAX 8
+#define BALANCE_LLCS_MAX 2
 /* Most waiting tasks of which it looks at the weights. */
 #define LOAD_TASKS_MAX 16
 
@@ -26,17 +26,29 @@ static __always_inline bool balance_is_due(struct plimsoll_cpu *c, u64 now)
 	return true;
 }
 
-/* What the core knows of an LLC, and the weight of the task that is pulled from there. */
+/* An LLC as the core knows it, and the weight of the task that is pulled from there. */
 struct llc_load {
 	struct plim_batch_llc llc;
-	u64 first; /* 0: none waits */
+	u64 first; /* that may run on the CPU that looks; 0: none waits */
 };
 
-/* Adds what waits in a queue. Of more than LOAD_TASKS_MAX tasks those stand for all. */
-static __always_inline void waiting_load_of(u64 dsq_id, struct llc_load *load)
+/* Adds tasks of which one runs at a time. */
+static __always_inline void load_adds(struct llc_load *load, u64 weight, u32 nr)
 {
-	u32 seen = count_from, queued;
-	u64 weight, sum = count_from;
+	load->llc.load += weight * nr;
+	load->llc.most = plim_max(load->llc.most, weight * nr);
+}
+
+/*
+ * Adds what waits in a queue. Of more than LOAD_TASKS_MAX tasks those stand for all. A heavy task
+ * is more often among the first: if they differ, a task comes from @elsewhere only for a gain of
+ * more than a quarter.
+ */
+static __always_inline void
+waiting_load_of(u64 dsq_id, s32 cpu, bool elsewhere, struct llc_load *load)
+{
+	u64 weight = count_from, sum = count_from;
+	u32 seen = count_from;
 	struct task_struct *p;
 	struct task_ctx *t;
 
@@ -47,59 +59,78 @@ static __always_inline void waiting_load_of(u64 dsq_id, struct llc_load *load)
 			continue;
 		weight = effective_weight(t, p);
 		sum += weight;
-		if (!seen)
+		load_adds(load, weight, 1);
+		if (!load->first && bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 			load->first = weight;
 		if (++seen >= LOAD_TASKS_MAX)
 			break;
 	}
 	bpf_rcu_read_unlock();
-	queued = plim_max(scx_bpf_dsq_nr_queued(dsq_id), 0);
-	load->llc.load += seen < LOAD_TASKS_MAX ? sum : sum / LOAD_TASKS_MAX * queued;
+	if (seen < LOAD_TASKS_MAX)
+		return;
+	load->llc.load += plim_sub_floor(scx_bpf_dsq_nr_queued(dsq_id), LOAD_TASKS_MAX) *
+			  (sum / LOAD_TASKS_MAX);
+	if (elsewhere && sum != weight * LOAD_TASKS_MAX)
+		load->llc.load -= load->llc.load / 4;
 }
 
-/* Describes an LLC to the core: its CPUs, and what of a tier runs and waits there. */
-__noinline int llc_load_of(u32 llc, u32 tier, u64 now, struct llc_load *load)
+/* Part of a CPU's time that a tier has. That of normal groups in the background counts as normal.
+ */
+static __always_inline u64 tier_room_ppm(struct plimsoll_cpu *c, u32 tier, u64 now)
 {
-	u64 room_ppm = count_from, running = count_from;
-	u32 cpus = count_from, cpu = 0, i;
+	if (tier == PLIMSOLL_TIER_NORMAL ||
+	    (tier == PLIMSOLL_TIER_BACKGROUND && READ_ONCE(c->tier) == tier))
+		return PLIM_PPM;
+	return cpu_room_ppm(c, now);
+}
+
+/*
+ * Describes an LLC to the core: its CPUs, and what of a tier runs and waits there, for @cpu. Of
+ * tasks that are bound to a CPU, those that wait count as the one that runs.
+ */
+__noinline int llc_load_of(u32 llc, u32 tier, s32 cpu, u64 now, struct llc_load *load)
+{
+	u32 nr_cpus = count_from, other = 0, i, nr;
+	u64 room_ppm = count_from;
 	struct plimsoll_cpu *c;
 
 	if (!load)
 		return 0;
+	load->first = load->llc.load = load->llc.most = 0;
 	bpf_for (i, 0, nr_cpu_ids) {
-		cpu = cpus_next(llc_cpus[llc % PLIMSOLL_LLCS_MAX], NULL, false, cpu);
-		if (cpu >= nr_cpu_ids)
+		other = cpus_next(llc_cpus[llc % PLIMSOLL_LLCS_MAX], NULL, false, other);
+		if (other >= nr_cpu_ids)
 			break;
-		c = cpu_at(cpu++);
-		if (!c || !c->online)
-			continue;
-		room_ppm += tier == PLIMSOLL_TIER_NORMAL ? PLIM_PPM : cpu_room_ppm(c, now);
-		if (READ_ONCE(c->tier) == tier)
-			running += READ_ONCE(c->effective);
-		cpus++;
+		c = cpu_at(other);
+		if (c && c->online) {
+			room_ppm += tier_room_ppm(c, tier, now);
+			nr = c->runs_bound ? scx_bpf_dsq_nr_queued(cpu_queue(other, tier)) : 0;
+			if (READ_ONCE(c->tier) == tier)
+				load_adds(load, READ_ONCE(c->effective), 1 + nr);
+			nr_cpus++;
+		}
+		other++;
 	}
 	/* Where all CPUs are offline, tasks would wait for ever. */
-	cpus = plim_max(cpus, 1);
-	load->first = 0;
-	load->llc.nr_cpus = cpus;
-	load->llc.room_ppm = room_ppm / cpus;
-	load->llc.load = running;
-	waiting_load_of(shard_queue(llc, tier), load);
+	nr_cpus = plim_max(nr_cpus, 1);
+	load->llc.nr_cpus = nr_cpus;
+	load->llc.room_ppm = room_ppm / nr_cpus;
+	waiting_load_of(shard_queue(llc, tier), cpu, llc != llc_of(cpu), load);
 	return 0;
 }
 
-/* The first of some other LLCs from which a CPU of @llc should pull a task; @llc itself: none. */
-__noinline u32 llc_to_pull_from(u32 llc, u32 tier, u32 first, u64 now)
+/* The first of some other LLCs from which a CPU should pull a task; its own: none. */
+__noinline u32 llc_to_pull_from(s32 cpu, u32 tier, u32 first, u64 now)
 {
 	struct llc_load from = {}, to = {};
-	u32 i, other, nr_others = nr_llcs - 1;
+	u32 i, other, llc = llc_of(cpu), nr_others = nr_llcs - 1;
 
-	llc_load_of(llc, tier, now, &to);
+	llc_load_of(llc, tier, cpu, now, &to);
 	bpf_for (i, 0, BALANCE_LLCS_MAX) {
 		if (i >= nr_others)
 			break;
 		other = (llc + 1 + (first + i) % nr_others) % nr_llcs;
-		llc_load_of(other, tier, now, &from);
+		llc_load_of(other, tier, cpu, now, &from);
 		if (from.first && plim_batch_should_pull(&from.llc, &to.llc, from.first))
 			return other;
 	}

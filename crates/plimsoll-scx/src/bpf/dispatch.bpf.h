@@ -244,23 +244,12 @@ __noinline int pull(u32 tier, s32 cpu, u64 now)
 	return TAKE_NONE;
 }
 
-/*
- * Pulls a task that gets more on this LLC than on its own, of the first tier that has work here:
- * of those before any, see pull(), and this one's work comes before those behind.
- */
-static __always_inline bool
-dispatch_balance(struct plimsoll_cpu *c, s32 cpu, u32 tier_of_prev, u64 now)
+/* Pulls a task of a tier that gets more on this LLC than on its own. */
+static __always_inline bool dispatch_balance(struct plimsoll_cpu *c, u32 tier, s32 cpu, u64 now)
 {
-	u32 llc = llc_of(cpu), other, tier;
+	u32 other = llc_to_pull_from(cpu, tier, c->balance_first, now);
 
-	bpf_for (tier, 0, PLIMSOLL_TIERS) {
-		if (tier_has_work(tier, tier_of_prev, cpu))
-			break;
-	}
-	if (tier >= PLIMSOLL_TIERS)
-		return false;
-	other = llc_to_pull_from(llc, tier, c->balance_first, now);
-	if (other == llc || !take(shard_queue(other, tier), tier, cpu, now))
+	if (other == llc_of(cpu) || !take(shard_queue(other, tier), tier, cpu, now))
 		return false;
 	remember(cpu, PLIMSOLL_PULLED, other, 0, 0);
 	return true;
@@ -422,7 +411,10 @@ static __always_inline u32 tier_of_step(const struct plimsoll_cpu *c, u32 step)
 	return !step == background_first ? PLIMSOLL_TIER_BACKGROUND : PLIMSOLL_TIER_BATCH;
 }
 
-/* Serves the tiers in their order. Returns whether this CPU has a task to run. */
+/*
+ * Serves the tiers in their order. Returns whether this CPU has a task to run. If it balances,
+ * a task of another LLC may come before those of its own.
+ */
 static __always_inline bool
 serve_all(struct task_struct *prev, struct plimsoll_cpu *c, u32 tier_of_prev, s32 cpu, u64 now)
 {
@@ -437,6 +429,9 @@ serve_all(struct task_struct *prev, struct plimsoll_cpu *c, u32 tier_of_prev, s3
 			c->server_granted = PLIMSOLL_SERVER_NONE;
 		}
 		keeps = step >= SERVER_STEPS && tier == tier_of_prev;
+		if (step >= SERVER_STEPS && c->balances && tier_has_work(tier, tier_of_prev, cpu) &&
+		    dispatch_balance(c, tier, cpu, now))
+			return true;
 		if (serve_or_extend(prev, tier, cpu, keeps, now))
 			return true;
 		if (step < SERVER_STEPS)
@@ -539,13 +534,13 @@ static __always_inline void dispatch_cpu(s32 cpu, struct task_struct *prev, u64 
 	c->left_ns = 0;
 	c->left_slot = PLIMSOLL_SLOT_NONE;
 	c->server_granted = PLIMSOLL_SERVER_NONE;
+	/* A task for which another was preempted comes first. */
+	c->balances = !c->is_taken && balance_is_due(c, now);
 	c->is_taken = 0;
 	tier_of_prev = slice_ends(prev, cpu, now);
 	if (tokens_exceeded())
 		token_release(c, cpu);
 	if (dispatch_overdue(c, cpu, now))
-		return;
-	if (balance_is_due(c, now) && dispatch_balance(c, cpu, tier_of_prev, now))
 		return;
 	if (serve_all(prev, c, tier_of_prev, cpu, now))
 		return;

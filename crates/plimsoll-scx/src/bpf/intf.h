@@ -215,6 +215,7 @@ struct plimsoll_cpu {
 	plim_u64 server_next_ns[PLIMSOLL_SERVERS]; /* the next of each kind is due */
 	plim_u64 balance_next_ns; /* LLCs are not compared before */
 	plim_u32 balance_first; /* of the LLCs that are compared next */
+	plim_u32 balances; /* the present dispatch compares LLCs */
 	plim_u64 nr_dispatches;
 	plim_u32 tier; /* of the task of ours that runs; PLIMSOLL_TIERS: none */
 	plim_u32 tier_shown; /* by lower_cpus */

@@ -190,14 +190,18 @@ static __always_inline bool park_if_limited(struct task_struct *p, struct task_c
  * other CPUs: its order is not written. No inline function, to keep the frames of its
  * callers small.
  */
-static __noinline bool move_to_tier(struct bpf_iter_scx_dsq *waiting, struct task_struct *p,
-				    const struct task_ctx *t, u32 tier)
+static __noinline bool
+move_to_tier(struct bpf_iter_scx_dsq *waiting, struct task_struct *p, struct task_ctx *t, u32 tier)
 {
 	s32 cpu = scx_bpf_task_cpu(p);
+	u32 place = place_of(t, cpu, tier);
 
 	if (waits_offline(t, cpu))
 		return scx_bpf_dsq_move(waiting, p, SCX_DSQ_LOCAL_ON | cpu, 0);
-	scx_bpf_dsq_move_set_vtime(waiting, deadline_at(t, place_of(t, cpu, tier)));
+	/* Its order follows when it runs: until then its debt is that of another tier. */
+	if (!is_same_tier(t->place, place))
+		t->out_of_order = 1;
+	scx_bpf_dsq_move_set_vtime(waiting, deadline_at(t, place));
 	return scx_bpf_dsq_move_vtime(waiting, p, queue_of(t, cpu, tier), 0);
 }
 

@@ -6,9 +6,9 @@
  * that were picked there. Tasks that may run on one CPU only are at the place of that
  * CPU: where they overload it they fall behind the shard's clock, and one that sleeps
  * must not be placed behind that of another CPU. A task that changes its place keeps
- * the distance from the clock, but for what it is owed if it changes its tier. One that runs
- * against its order, because it has waited too long or holds a lock, moves no clock: it may have
- * any debt, and all others would forfeit as much.
+ * the distance from the clock, but for what it is owed if it changes its tier. One that does not
+ * run in its turn, because it has waited too long, holds a lock, or waited elsewhere, moves no
+ * clock: all others would forfeit as much as it owes.
  *
  * A CPU compares the tasks of its own place with those of its shard by the shift, the
  * virtual time from one to the other. It grows when bound tasks have fallen further

@@ -262,6 +262,7 @@ to_overdue(struct bpf_iter_scx_dsq *waiting, struct task_struct *p, struct task_
 	struct plimsoll_cpu *c;
 
 	t->overdue = why;
+	t->out_of_order = 1;
 	if (!scx_bpf_dsq_move(waiting, p, queue, 0))
 		return;
 	waiting_leaves(t);

@@ -250,6 +250,7 @@ queue_overdue(struct task_struct *p, struct task_ctx *t, s32 cpu, u64 enq_flags,
 	u32 llc = llc_of(cpu);
 
 	t->overdue = PLIMSOLL_OVERDUE;
+	t->out_of_order = 1;
 	/* A barrier, too, before idle CPUs are looked for: see work_waits(). */
 	__sync_lock_test_and_set(&overdue_since_ns[llc % PLIMSOLL_LLCS_MAX], now);
 	scx_bpf_dsq_insert(p, overdue_id(llc), SLICE_MIN_NS, enq_flags);
@@ -462,7 +463,7 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 	struct plimsoll_group_cpu *gc;
 	struct plimsoll_group *group;
 	bool goes_on, is_taken, in_order;
-	u32 tier;
+	u32 tier, place;
 
 	group = t ? group_at(t->slot) : NULL;
 	gc = t ? group_cpu_at(t->slot, cpu) : NULL;
@@ -472,7 +473,8 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 		waited_ns = plim_elapsed_ns(now, t->waiting_since_ns);
 	gc->wait_ns += waited_ns;
 	gc->nr_switches++;
-	in_order = !t->overdue;
+	in_order = !t->out_of_order;
+	t->out_of_order = 0;
 	if (t->overdue) {
 		gc->nr_overdue += t->overdue == PLIMSOLL_OVERDUE;
 		gc->nr_holders += t->overdue == PLIMSOLL_HOLDER;
@@ -487,12 +489,16 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 		__sync_fetch_and_add(&group->nr_running, 1);
 	tier = tier_of(group, t, p) & PLIMSOLL_TIER_MASK;
 	/* It may come from another LLC, or from a queue that does not keep its order. */
-	order_follow(t, place_of(t, cpu, tier));
+	place = place_of(t, cpu, tier);
+	in_order = in_order && t->place == place;
+	order_follow(t, place);
 	load_enters(t, p, tier);
 	/* Others have come and gone while it waited, by which it is charged. */
 	cgroup_follow(p, t, now);
 	if (in_order)
 		clocks_follow(t, c, llc_of(cpu), tier);
+	else
+		plim_order_forgive(&t->order, clock_at(place), effective_weight(t, p));
 	tier_is_seen(tier);
 	c->slot = t->slot;
 	c->tier = tier;

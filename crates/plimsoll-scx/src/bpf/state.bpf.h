@@ -254,6 +254,7 @@ struct task_ctx {
 	u8 has_yielded; /* since then */
 	u8 overdue; /* why it runs next, against its order or limits: PLIMSOLL_OVERDUE or
 		       PLIMSOLL_HOLDER; 0: it does not */
+	u8 out_of_order; /* it runs next before its turn */
 	u8 in_kernel; /* where it was stopped, it may hold locks; see limits.bpf.h */
 	u8 nr_lifted; /* runs against its limits since they last let it run */
 	u8 in_own_queue; /* that of its CPU, on which alone it may run */

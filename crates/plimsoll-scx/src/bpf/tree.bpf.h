@@ -334,6 +334,12 @@ __noinline int shares_follow(struct task_struct *p __arg_trusted, u32 index)
 
 	if (!record)
 		return 0;
+	/* From a cgroup without a record up to the one in which it counts. */
+	bpf_for (depth, 0, 4 * PLIMSOLL_CGROUP_DEPTH_MAX) {
+		if (!tg || tg->css.cgroup->kn->id == record->cgroup_id)
+			break;
+		tg = tg->parent;
+	}
 	normal = batch = background = plim_order_share_at_top(weight_of(record));
 	bpf_for (depth, 0, PLIMSOLL_CGROUP_DEPTH_MAX) {
 		is_decided |= record->is_batch;

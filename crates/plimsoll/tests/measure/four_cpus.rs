@@ -33,7 +33,7 @@ fn headroom_of_a_cpu() {
     side.stop();
 }
 
-/// As many tasks for each CPU on both LLCs, at first those of one cgroup each.
+/// Both LLCs have as many tasks for each CPU, at first those of one cgroup each.
 #[test]
 fn weights_of_cgroups_across_llcs() {
     let rig = rig();
@@ -171,20 +171,36 @@ fn takeovers_of_the_idle_cpu() {
     side.stop();
 }
 
+/// Measures how far apart the run times of equal tasks are.
+fn apart(tids: &[i32], title: &str) {
+    sleep_ms(1_000);
+    let rates = rates_of_tasks(tids, ms(10_000));
+    let mean = rates.iter().sum::<f64>() / rates.len() as f64;
+    let least = rates.iter().copied().fold(f64::MAX, f64::min);
+    let most = rates.iter().copied().fold(0.0, f64::max);
+    let what = format!("most less least of what {title} get in 10 s");
+    let apart = 100.0 * (most - least) / mean;
+    SPEC_2.figure(&what, apart, "% of the mean", 0.0..=5.0);
+}
+
 #[test]
 fn runtimes_of_64_tasks() {
     let rig = rig();
     let work = rig.batch_burners("work", "", all_cpus(), 64);
-    let tids = burners(&rig.host.batch("work"));
-    sleep_ms(1_000);
-    let rates = rates_of_tasks(&tids, ms(10_000));
-    let mean = rates.iter().sum::<f64>() / rates.len() as f64;
-    let least = rates.iter().copied().fold(f64::MAX, f64::min);
-    let most = rates.iter().copied().fold(0.0, f64::max);
-    let what = "most less least of what 64 tasks get in 10 s";
-    let apart = 100.0 * (most - least) / mean;
-    SPEC_2.figure(what, apart, "% of the mean", 0.0..=5.0);
+    apart(&burners(&rig.host.batch("work")), "64 tasks");
     work.stop();
+}
+
+/// A task can use one CPU, whatever its weight.
+#[test]
+fn runtimes_beside_a_heavy_task() {
+    let rig = rig();
+    let heavy = rig.batch_burners("heavy", "--weight 10000", all_cpus(), 1);
+    let work = rig.batch_burners("work", "", all_cpus(), 39);
+    let tids = burners(&rig.host.batch("work"));
+    apart(&tids, "39 tasks of weight 100, beside one of 10000,");
+    work.stop();
+    heavy.stop();
 }
 
 #[test]
