@@ -105,6 +105,18 @@ impl Task {
         unsafe { order_block(&mut self.raw, clock, 0) }
     }
 
+    /// Moves to a queue with another clock.
+    pub fn move_to(&mut self, from_clock: u64, to_clock: u64) {
+        // SAFETY: accesses only the task.
+        unsafe { ffi::plim_order_move(&mut self.raw, from_clock, to_clock) }
+    }
+
+    /// Comes to a queue of another tier: what it is owed is forfeited.
+    pub fn forfeit(&mut self, clock: u64) {
+        // SAFETY: accesses only the task.
+        unsafe { ffi::plim_order_forfeit(&mut self.raw, clock) }
+    }
+
     /// Whether the present request is served.
     pub fn is_served(&self) -> bool {
         // SAFETY: reads the task.
