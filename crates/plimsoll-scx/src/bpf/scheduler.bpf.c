@@ -588,6 +588,13 @@ void BPF_STRUCT_OPS(plimsoll_update_idle, s32 cpu, bool idle)
 		server_goes_idle(c, now);
 	}
 	/*
+	 * Before Linux 7.1 a CPU that is not active yet, or no more, goes idle beside a task whose
+	 * slice is over: it is not asked to dispatch, and the kernel puts the task into its own
+	 * queue. At the last edge of one that goes offline there is none.
+	 */
+	if (idle && !SCX_ENQ_IMMED && scx_bpf_dsq_nr_queued(SCX_DSQ_LOCAL_ON | cpu) > 0)
+		scx_bpf_kick_cpu(cpu, 0);
+	/*
 	 * The last edge of a CPU that goes offline, which may not kick: see goes_offline(). Nor
 	 * must others choose it: the kernel has noted it as idle before this.
 	 */

@@ -10,7 +10,7 @@ use std::thread;
 use nix::unistd::gettid;
 
 use crate::common::{
-    Host, SetOnDrop, binary, bind, memory_folder, nr_cpus, on_cpus, with_own_mounts,
+    Host, Offline, SetOnDrop, binary, bind, memory_folder, nr_cpus, on_cpus, with_own_mounts,
 };
 use crate::rig::{all_cpus, burners, rig};
 
@@ -150,6 +150,17 @@ fn batch_work_of_an_llc_that_a_real_time_task_has_to_itself_runs_elsewhere() {
     });
     rivals.kill_hard();
     work.stop();
+}
+
+#[test]
+fn an_idle_cpu_goes_offline_and_comes_back() {
+    let rig = rig();
+    let sleeper = rig.batch_sleeper("sleeper");
+    for _ in 0..4 {
+        drop(Offline::take(nr_cpus() - 1));
+    }
+    rig.assert_never_ejected();
+    sleeper.stop();
 }
 
 /// The kernel verifies more of the program where there are more CPUs than bits in a word.
