@@ -10,7 +10,8 @@ use std::thread;
 use nix::unistd::gettid;
 
 use crate::common::{
-    Host, Offline, SetOnDrop, binary, bind, memory_folder, nr_cpus, on_cpus, with_own_mounts,
+    Host, Offline, SetOnDrop, binary, bind, memory_folder, nr_cpus, on_cpus, wait_until,
+    with_own_mounts,
 };
 use crate::rig::{all_cpus, burners, rig};
 
@@ -161,6 +162,35 @@ fn an_idle_cpu_goes_offline_and_comes_back() {
     }
     rig.assert_never_ejected();
     sleeper.stop();
+}
+
+/// The kernel waits for all tasks that last ran there, unless it takes them from their queues as
+/// Linux 7.3 and cpuset do. The limit lets one go every 100 ms. They are overdue after 8 s, which is
+/// 80 periods of the other group.
+#[test]
+fn a_cpu_goes_offline_before_a_limit_lets_its_tasks_run() {
+    let control = "/sys/fs/cgroup/cgroup.subtree_control";
+    let cpu = nr_cpus() - 1;
+    assert!(cpu >= 1, "this takes two CPUs");
+    let rig = rig();
+    let other = rig.batch_burners("other", "--quota 1ms/100ms", 1, 1);
+    let limited = rig.batch_burners("limited", "", 1 << cpu, 100);
+    rig.wait_until_all_run(&burners(&rig.host.batch("limited")));
+    rig.host.run(["set", "limited", "--cap", "0.1%"]).good();
+    wait_until("the limit stops all", || {
+        rig.debug()["cpus"][cpu]["state"] == "idle"
+    });
+    fs::write(control, "-cpuset").unwrap();
+    let before = rig.quota("other").nr_periods;
+    let offline = Offline::take(cpu);
+    let nr_periods = rig.quota("other").nr_periods - before;
+    assert!(nr_periods < 40, "{nr_periods} periods");
+    drop(offline);
+    wait_until("the CPU is back", || nr_cpus() == cpu + 1);
+    fs::write(control, "+cpuset").unwrap();
+    rig.assert_never_ejected();
+    rig.end("limited", limited);
+    other.stop();
 }
 
 /// The kernel verifies more of the program where there are more CPUs than bits in a word.
