@@ -328,6 +328,33 @@ fn bursts_that_are_switched_off_are_in_no_file_until_they_are_on_again() {
 }
 
 #[test]
+fn enforce_gives_back_a_controller_that_others_switch_off() {
+    let mut rig = Rig::new();
+    ["d/a", "d/b"].into_iter().for_each(others_create);
+    rig.start(Some(
+        "version = 1\nenforce = true\n\
+         [[group]]\nname = \"a\"\nmatch = { cgroup = \"/d/a\" }\nquota = \"30ms/100ms\"\nheadroom = \"30%\"\n\
+         [[group]]\nname = \"b\"\nmatch = { cgroup = \"/d/b\" }\nclass = \"batch\"\n",
+    ));
+    for round in 1..=3 {
+        others_write("d/cgroup.subtree_control", "-cpu");
+        assert_eq!(text("d/a/cpu.max"), None);
+        rig.pass(3);
+        assert_eq!(text("d/a/cpu.max").as_deref(), Some("30000 100000"));
+        assert_eq!(text("d/b/cpu.idle").as_deref(), Some("1"));
+        assert_ne!(text("d/b/cpu.max").as_deref(), Some("max 100000"));
+        let request = Request::Show {
+            target: None,
+            details: false,
+        };
+        let Answer::State(state) = rig.ask(request, None) else {
+            panic!("no state");
+        };
+        assert_eq!(state.daemon.counters.foreign_changes, 2 * round);
+    }
+}
+
+#[test]
 fn a_group_that_others_remove_before_any_event_is_read_is_made_again() {
     let mut rig = Rig::new();
     rig.run("a", 5);

@@ -1,11 +1,9 @@
 //! External changes of kernel files of the daemon's groups.
 
-use std::fs;
-
 use plimsoll_cgroupfs::CpuGroup;
 
 use crate::common::{Host, max, wait_until};
-use crate::rig::{Daemon, is_idle, quota_us, rule_of, shown, wait_for_quota};
+use crate::rig::{Daemon, quota_us, rule_of, shown};
 
 fn write_quota(group: &CpuGroup, quota: &str) {
     group.write_cpu_max(&max(quota)).unwrap();
@@ -57,35 +55,4 @@ fn external_change_is_noticed_reported_and_respected() {
     assert_eq!(quota_us(&group), 30_000);
     daemon.end();
     assert_eq!(quota_us(&group), -1);
-}
-
-mod v2_only {
-    use super::*;
-
-    /// Writes to the file that enables or disables the controller below a cgroup.
-    fn switch_controller(above: &CpuGroup, text: &str) {
-        fs::write(above.subtree_control(), text).unwrap();
-    }
-
-    #[test]
-    fn enforce_enables_an_externally_disabled_controller() {
-        let mut host = Host::new();
-        assert!(host.is_v2(), "cgroup v1 has no such switch");
-        let slice = host.group("slice");
-        let (web, jobs) = (host.group("slice/web"), host.group("slice/jobs"));
-        let text = "enforce = true\n".to_owned()
-            + &rule_of("web", &web, "quota = \"30ms/100ms\", headroom = \"30%\"")
-            + &rule_of("jobs", &jobs, "class = \"batch\"");
-        let daemon = Daemon::start(&host, &text);
-        for round in 1..=3 {
-            switch_controller(&slice, "-cpu");
-            wait_until("it is noticed", || seen(&daemon) >= 2 * round);
-            wait_for_quota(&web, 30_000);
-            wait_until("it is a batch group again", || {
-                jobs.has_idle() && is_idle(&jobs)
-            });
-            wait_until("it leaves headroom again", || quota_us(&jobs) > 0);
-        }
-        daemon.stop();
-    }
 }
