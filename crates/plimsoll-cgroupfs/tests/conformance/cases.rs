@@ -35,6 +35,7 @@ macro_rules! conformance {
             every_weight_is_read_back_and_refused_by_an_idle_cgroup
             members_are_found_where_they_were_moved
             the_end_of_the_last_process_is_told_on_v2
+            cgroups_that_come_or_go_and_written_files_are_told
             a_cgroup_of_any_name_is_found
             recreated_cgroup_is_a_different_one
         );
@@ -173,6 +174,32 @@ pub fn the_end_of_the_last_process_is_told_on_v2(machine: &mut impl Machine) {
     machine.wait_until("it is told", || queue.read().unwrap().contains(&changed));
     machine.remove(&inner);
     machine.remove(&group);
+}
+
+pub fn cgroups_that_come_or_go_and_written_files_are_told(machine: &mut impl Machine) {
+    let group = machine.group("parent");
+    let folder = machine.hierarchy().cpu_folder(group.path());
+    let queue = |interest| EventQueue::new(interest).unwrap();
+    let (mut tree, mut writes) = (queue(Interest::Folders), queue(Interest::Writes));
+    let (below, inside) = (tree.watch(&folder).unwrap(), writes.watch(&folder).unwrap());
+    let child = group.child("child");
+    child.create().unwrap();
+    let came = WatchEvent::Came(below.clone(), "child".into());
+    assert_eq!(tree.read().unwrap(), [came]);
+    let mut files = vec![group.weight_setting(200).0];
+    group.write_weight(200).unwrap();
+    if machine.hierarchy().version() == Version::V2 {
+        files.push(group.subtree_control());
+        group.enable_children().unwrap();
+    }
+    let written = files.iter().map(|file| {
+        let name = file.file_name().unwrap().to_owned();
+        WatchEvent::Written(inside.clone(), name)
+    });
+    assert_eq!(writes.read().unwrap(), written.collect::<Vec<_>>());
+    machine.remove(&child);
+    let went = WatchEvent::Went(below, "child".into());
+    assert_eq!(tree.read().unwrap(), [went]);
 }
 
 pub fn a_cgroup_of_any_name_is_found(machine: &mut impl Machine) {

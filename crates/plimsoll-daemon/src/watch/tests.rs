@@ -40,19 +40,6 @@ fn a_tree_that_is_made_at_once_appears_once_and_goes_from_the_inside() {
     assert_eq!(watch.read_tree(os::now()).unwrap(), [appeared("/a")]);
 }
 
-#[test]
-fn a_renamed_cgroup_is_reported_as_gone_and_appeared() {
-    let folder = tempfile::tempdir().unwrap();
-    fs::create_dir_all(folder.path().join("a/b")).unwrap();
-    let mut watch = start(folder.path());
-    fs::rename(folder.path().join("a"), folder.path().join("x")).unwrap();
-    let changes = watch.read_tree(os::now()).unwrap();
-    assert_eq!(
-        changes,
-        [gone("/a/b"), gone("/a"), appeared("/x"), appeared("/x/b")]
-    );
-}
-
 /// Asserts that these cgroups and no others are known, and that each path is kept once.
 fn assert_known(watch: &CgroupWatch, expected: &[&str]) {
     let known: Vec<&str> = watch.watches.keys().map(|path| path.as_ref()).collect();
@@ -121,53 +108,6 @@ fn a_cgroup_appears_while_writes_are_left_unread() {
     assert_eq!(watch.read_tree(os::now()).unwrap(), []);
     let written = CgroupChange::Written("/".into());
     assert_eq!(watch.read_writes().unwrap().unwrap(), [written]);
-}
-
-#[test]
-fn every_child_is_reported_when_the_controller_is_switched_for_children() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name);
-    for name in ["a/b/c", "a/d", "ab"] {
-        fs::create_dir_all(path(name)).unwrap();
-    }
-    let mut watch = start(folder.path());
-    let written = |path: &str| CgroupChange::Written(path.into());
-    for (name, expected) in [
-        ("a/cgroup.subtree_control", ["/a/b", "/a/d"].as_slice()),
-        ("cgroup.subtree_control", &["/a", "/ab"]),
-        ("ab/cgroup.subtree_control", &[]),
-    ] {
-        fs::write(path(name), "-cpu").unwrap();
-        let expected: Vec<_> = expected.iter().map(|path| written(path)).collect();
-        assert_eq!(watch.read_writes().unwrap().unwrap(), expected, "{name}");
-    }
-}
-
-#[test]
-fn the_end_of_the_last_process_is_reported_of_followed_cgroups() {
-    let folder = tempfile::tempdir().unwrap();
-    let at = |path: &str| folder.path().join(path);
-    for path in ["a", "b"] {
-        fs::create_dir(at(path)).unwrap();
-        fs::write(at(path).join(EVENTS), "populated 1\n").unwrap();
-    }
-    let mut watch = start(folder.path());
-    // On v1 there is no such file.
-    assert!(!watch.follow_processes("/"));
-    for _ in 0..2 {
-        assert!(watch.follow_processes("/a"));
-    }
-    for path in ["a", "b"] {
-        fs::write(at(path).join(EVENTS), "populated 0\n").unwrap();
-    }
-    let emptied = CgroupChange::Emptied("/a".into());
-    let mut changes = watch.read_tree(watch.tree.rests_until).unwrap();
-    changes.dedup();
-    assert_eq!(changes, std::slice::from_ref(&emptied));
-    fs::remove_dir_all(at("a")).unwrap();
-    let changes = watch.read_tree(watch.tree.rests_until).unwrap();
-    assert!(changes.ends_with(&[gone("/a"), emptied]), "{changes:?}");
-    assert!(watch.followed.is_empty());
 }
 
 #[test]
@@ -285,48 +225,4 @@ fn all_count_as_written_and_the_overflow_counts_after_the_queue_of_writes_ran_ov
     let changes = watch.read_tree(os::now()).unwrap();
     assert_eq!(changes, [appeared("/late"), appeared("/late/below")]);
     assert_known(&watch, &["/", "/a", "/late", "/late/below"]);
-}
-
-#[test]
-fn nothing_is_missed_after_the_queue_of_the_tree_ran_over() {
-    let Some(limit) = queue_limit() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let at = |path: &str| folder.path().join(path);
-    fs::create_dir_all(at("old/below")).unwrap();
-    fs::create_dir_all(at("same/below")).unwrap();
-    let mut watch = start(folder.path());
-    fs::write(at(EVENTS), "").unwrap();
-    assert!(watch.follow_processes("/"));
-    for number in 0..limit / 2 + 100 {
-        let file = at(&(number % 2).to_string());
-        fs::File::create(&file).unwrap();
-        fs::remove_file(&file).unwrap();
-    }
-    fs::remove_dir_all(at("old")).unwrap();
-    fs::remove_dir_all(at("same")).unwrap();
-    fs::create_dir_all(at("late/below")).unwrap();
-    fs::create_dir(at("same")).unwrap();
-    let mut changes = watch.read_tree(os::now()).unwrap();
-    assert_eq!(watch.lost, 1);
-    let present = ["/", "/late", "/late/below", "/same"];
-    assert_known(&watch, &present);
-    let written = present.map(|path| CgroupChange::Written(path.into()));
-    let emptied = CgroupChange::Emptied("/".into());
-    let mut unsure = written.iter().chain([&emptied]);
-    assert!(unsure.all(|change| changes.contains(change)));
-    changes.retain(|change| !written.contains(change) && *change != emptied);
-    changes[4..].sort();
-    let expected = [
-        gone("/old/below"),
-        gone("/old"),
-        gone("/same/below"),
-        gone("/same"),
-        appeared("/late"),
-        appeared("/late/below"),
-        appeared("/same"),
-    ];
-    assert_eq!(changes, expected);
-    fs::create_dir(at("same/later")).unwrap();
-    let changes = watch.read_tree(os::now()).unwrap();
-    assert_eq!(changes, [appeared("/same/later")]);
 }
