@@ -217,24 +217,6 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_alone_is_written_to_one_file() {
-        let unlimited = CpuMax {
-            quota_usec: None,
-            ..OLD
-        };
-        for (version, max, file, text) in [
-            (Version::V1, OLD, "cpu.cfs_quota_us", "20000"),
-            (Version::V1, unlimited, "cpu.cfs_quota_us", "-1"),
-            (Version::V2, OLD, "cpu.max", "20000 100000"),
-            (Version::V2, unlimited, "cpu.max", "max 100000"),
-        ] {
-            let (_folder, group) = cgroup(version, &[]);
-            let (path, found) = group.quota_setting(&max);
-            assert_eq!((name(&path), found.as_str()), (file, text));
-        }
-    }
-
-    #[test]
     fn invalid_bandwidth_text_is_an_error() {
         let (_folder, group) = cgroup(Version::V2, &[]);
         for text in [
