@@ -59,21 +59,6 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_matches_and_the_second_is_the_overlap() {
-        let config = config("cgroup = [\"/y\", \"/a/*\"]\ncgroup = \"/a/b\"\ncgroup = \"/**\"");
-        let found = config.match_cgroup("/a/b").unwrap();
-        assert_eq!(
-            (
-                found.rule.name.as_str(),
-                found.overlap.unwrap().name.as_str()
-            ),
-            ("g0", "g1")
-        );
-        assert_eq!(of_cgroup(&config, "/x").unwrap(), "g2");
-        assert_eq!(config.match_cgroup("/x").unwrap().overlap, None);
-    }
-
-    #[test]
     fn a_unit_matches_its_own_cgroup_below_any_parent() {
         let config = config("unit = \"encode-*.service\"");
         assert!(of_cgroup(&config, "/system.slice/encode-7.service").is_some());
