@@ -1,9 +1,9 @@
 //! Tests of the interference experiment against a port of the source's
-//! pseudo-code, theory, and the source's table.
+//! pseudo-code, and the source's table.
 
 mod batches;
+mod correlation;
 mod fixture;
 mod plain;
 mod reference;
 mod source;
-mod theory;
