@@ -87,16 +87,3 @@ proptest! {
         prop_assert!((decay - exact).abs() <= exact * 0.0003 + 1.5, "{} {}", decay, exact);
     }
 }
-
-#[test]
-fn an_owner_over_its_soft_cap_is_in_the_background() {
-    let params = RateCapParams {
-        soft_permille: Some(500),
-        ..RateCapParams::default()
-    };
-    let mut bucket = Bucket::new(params, 0).unwrap();
-    bucket.rate_update(4_000 * MS, 5_000 * MS);
-    assert!(bucket.is_background());
-    bucket.rate_update(0, 10_000 * MS);
-    assert!(!bucket.is_background());
-}
