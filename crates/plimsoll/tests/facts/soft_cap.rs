@@ -48,7 +48,8 @@ fn a_group_is_in_the_background_at_a_soft_cap_of_0_and_normal_below_its_soft_cap
     let most_ppm = statistics["usage_usec"].as_u64().unwrap() * 693_148 / 60_000_000 + 1;
     let rate_ppm = state["rate_ppm"].as_u64().unwrap();
     assert!(rate_ppm <= most_ppm, "{statistics}");
-    host.run(["set", "slow", "--soft-cap", "5%", "--half-life", "50ms"])
+    // On a busy machine it may have little more.
+    host.run(["set", "slow", "--soft-cap", "0.1%", "--half-life", "50ms"])
         .good();
     wait_until("it is in the background", || {
         knob(&group, "cpu.idle") == "1"
