@@ -309,6 +309,7 @@ extend_previous(struct task_struct *prev __arg_trusted __arg_nullable, u32 tier,
 	if (!left_ns)
 		return false;
 	c->server = PLIMSOLL_SERVER_NONE;
+	c->runs_early = 0;
 	clocks_follow(t, c, llc_of(cpu), tier);
 	slice_begins(prev, t, c, cpu, tier, plim_min(left_ns, own_ns), now);
 	slice_is_of(c, prev, now);

@@ -208,6 +208,7 @@ struct plimsoll_cpu {
 	plim_u64 clocks[PLIMSOLL_TIERS_PADDED];
 	plim_u64 shifts[PLIMSOLL_TIERS_PADDED];
 	plim_u32 runs_bound; /* the task may run on this CPU only */
+	plim_u32 runs_early; /* the task runs before its turn */
 	plim_u32 is_taken; /* a task that preempts the present one comes; also by wakers */
 	plim_u32 nr_server_slices; /* behind normal work */
 	plim_u32 nr_rounds; /* looks for work that a waiting task has caused, since it last ran any

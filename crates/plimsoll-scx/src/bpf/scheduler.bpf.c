@@ -139,6 +139,18 @@ static __always_inline bool others_wait(const struct plimsoll_cpu *c, s32 cpu)
 		scx_bpf_dsq_nr_queued(cpu_queue(cpu, PLIMSOLL_TIER_NORMAL)) > 0);
 }
 
+/*
+ * Whether a normal task that preempts the one that runs on a CPU is the next in order: all that
+ * wait are behind one that runs in its turn, and perhaps before one that does not, be it in a
+ * server slice. If a task of a cgroup that owes much went before them it would move the clock past
+ * their deadlines, and all of them would run before those who have had their share.
+ */
+static __always_inline bool is_next(const struct plimsoll_cpu *c, u32 llc, s32 cpu)
+{
+	return (c->tier == PLIMSOLL_TIER_NORMAL && !c->runs_early) ||
+	       !tier_waits(llc, cpu, PLIMSOLL_TIER_NORMAL);
+}
+
 /* Whether a task of a lower tier comes from that queue while normal work waits for its CPU. */
 static __always_inline bool precedes_normal(const struct plimsoll_cpu *c, s32 cpu, u32 tier)
 {
@@ -350,7 +362,8 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 	}
 	if (goes_at_once && tier == PLIMSOLL_TIER_NORMAL) {
 		if (p->policy != POLICY_BATCH && enq_flags & SCX_ENQ_WAKEUP &&
-		    preempts(c, tier, shared_deadline(c, t, tier), t->order.request_ns, now)) {
+		    preempts(c, tier, shared_deadline(c, t, tier), t->order.request_ns, now) &&
+		    is_next(c, llc, cpu)) {
 			c->is_taken = 1;
 			enq_flags |= SCX_ENQ_PREEMPT;
 			/* A bound task has no other CPU to go to. */
@@ -491,11 +504,15 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 	/* It may come from another LLC, or from a queue that does not keep its order. */
 	place = place_of(t, cpu, tier);
 	in_order = in_order && t->place == place;
+	/* It stopped for a change of its own, and has moved the clock already. */
+	goes_on = c->slice_pid == p->pid;
 	order_follow(t, place);
 	load_enters(t, p, tier);
 	/* Others have come and gone while it waited, by which it is charged. */
 	cgroup_follow(p, t, now);
-	if (in_order)
+	if (!goes_on)
+		c->runs_early = !in_order;
+	if (in_order && !goes_on)
 		clocks_follow(t, c, llc_of(cpu), tier);
 	else
 		plim_order_forgive(&t->order, clock_at(place), effective_weight(t, p));
@@ -503,7 +520,6 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 	c->slot = t->slot;
 	c->tier = tier;
 	c->runs_bound = t->in_own_queue;
-	goes_on = c->slice_pid == p->pid;
 	is_taken = c->is_taken;
 	c->is_taken = 0;
 	c->nr_rounds = 0;
