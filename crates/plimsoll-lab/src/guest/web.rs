@@ -16,6 +16,9 @@ use crate::results::Figures;
 /// Path of the script in the guest.
 pub const SCRIPT: &str = "/lab/webserver-guest";
 
+/// Requests a second.
+const RATE: f64 = 400.0;
+
 /// Runs the script with the cell's policy for the encoder.
 pub fn measure(cell: &Cell) -> Result<Figures> {
     let mut scheduler = GuestBatch::scheduler_alone(cell.policy)?;
@@ -44,6 +47,15 @@ fn figures(line: &str) -> Result<Figures> {
     }
     for name in ["requests", "failures"] {
         figures.insert(name.to_owned(), number(&said[name])?);
+    }
+    // Of all requests, those of the warm-up included.
+    let nr_requests = RATE * number(&said["seconds"])?;
+    for (name, of_all) in [
+        ("server_ran_us", "server_ran_ns"),
+        ("server_waited_us", "server_waited_ns"),
+    ] {
+        let each_us = number(&said[of_all])? / 1e3 / nr_requests;
+        figures.insert(name.to_owned(), round(each_us, 10.0));
     }
     if let Some(frames) = said["frames"].as_f64() {
         let rate = frames / number(&said["seconds"])?;

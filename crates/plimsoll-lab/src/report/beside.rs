@@ -97,8 +97,34 @@ pub fn tables(results: &Results) -> String {
     if !text.is_empty() {
         text = format!("{}{}{text}", legend(), super::plot::images(results));
     }
+    text.push_str(&web_server(results));
     text.push_str(&switches(results));
     text
+}
+
+/// Shows why requests of the web server take longer beside batch work than the service's, whose work
+/// is a time and not a number of instructions.
+fn web_server(results: &Results) -> String {
+    let mut table = Table::new(&["policy", "p99 µs", "CPU time µs", "wait for a CPU µs"]);
+    for policy in Policy::all() {
+        let cell = Cell::new(KernelVersion::V7, Cpus::TWO, policy, Workload::Web);
+        let [p99, ran, waited] =
+            ["p99_us", "server_ran_us", "server_waited_us"].map(|name| results.figure(&cell, name));
+        if ran.is_some() {
+            let times = [micros(p99), number(ran, 0), number(waited, 0)];
+            table.row([vec![policy.words().to_owned()], times.to_vec()].concat());
+        }
+    }
+    if table.is_empty() {
+        return String::new();
+    }
+    format!(
+        "### Where the web server's time goes\n\nOf each request, on Linux 7 and two CPUs: the server's CPU \
+         time, and its waits for a CPU. The page is compressed for each, which is a number of instructions: \
+         beside the encoder both CPUs are busy, so these take up to twice the virtual time, under every \
+         policy.\n\n{}\n",
+        table.to_markdown()
+    )
 }
 
 fn legend() -> &'static str {
