@@ -14,14 +14,6 @@
 #include "plimsoll/headroom.h"
 #include "proof.h"
 
-static struct plim_headroom_params any_params(void)
-{
-	struct plim_headroom_params params;
-
-	ASSUME(plim_headroom_is_valid(&params));
-	return params;
-}
-
 /* Type invariant of a controller. */
 static int is_valid(const struct plim_headroom *headroom)
 {
@@ -243,17 +235,6 @@ void prove_usage_is_clamped_to_the_capacity_of_the_cpus(void)
 	PROOF_REACHED();
 }
 
-/* With H = 1 nothing is usable, for any time and any number of CPUs. */
-void prove_a_full_headroom_leaves_nothing(void)
-{
-	struct plim_headroom_params params = any_params();
-	plim_u64 elapsed_ns = any_u64(0, PLIM_HEADROOM_WINDOW_MAX_NS);
-
-	params.headroom_ppm = PLIM_PPM;
-	PROVE(plim_headroom_usable_ns(&params, elapsed_ns) == 0, "nothing");
-	PROOF_REACHED();
-}
-
 /*
  * No other load, and batch work that always uses its grant: after the first
  * grain it gets exactly (1 - H) * C * elapsed each time. Narrowed: see
@@ -278,27 +259,6 @@ void prove_without_other_load_batch_work_gets_exactly_the_rest(void)
 		PROVE(grant_ns == plim_headroom_usable_ns(&headroom.params, elapsed_ns),
 		      "(1 - H) C t");
 	}
-	PROOF_REACHED();
-}
-
-/*
- * The tolerance as a bucket, for any numbers. Batch work never uses more than
- * this tolerance: batch + credit never grow by more than the tolerance earned,
- * so that over any time t batch <= tolerance_runtime + tolerance(t). And the
- * bucket loses only the usage of batch work and the amount above its capacity.
- */
-void prove_tolerance_is_neither_exceeded_nor_starved(void)
-{
-	plim_u64 most = any_u64(0, PLIM_TOLERANCE_RUNTIME_MAX_NS);
-	plim_u64 earned = any_u64(0, 1ULL << 50), batch = any_u64(0, 1ULL << 50);
-	plim_s64 credit = any_s64(-(plim_s64)most, (plim_s64)most), after;
-
-	after = plim_headroom_balance(credit, earned, batch, most, most);
-	PROVE(after == (plim_s64)most || after >= credit + (plim_s64)earned - (plim_s64)batch,
-	      "earned time is granted, or the bucket is full");
-	if (credit >= 0 && batch <= (plim_u64)credit)
-		PROVE(after + (plim_s64)batch <= credit + (plim_s64)earned,
-		      "batch + credit grow by no more than the earned time");
 	PROOF_REACHED();
 }
 
