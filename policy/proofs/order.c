@@ -284,6 +284,48 @@ void prove_a_move_keeps_the_distance_from_the_clock(void)
 }
 
 /* checks off: unsigned-overflow conversion (virtual time wraps on purpose) */
+void prove_a_move_gives_no_service_and_costs_a_request_at_most(void)
+{
+	plim_u64 clock = nondet_u64(), effective = any_u64(1 << 10, 1ULL << 27), request;
+	struct plim_order task = any_task(clock), before = task;
+
+	request = plim_min(plim_order_delta(task.request_ns, effective), PLIM_ORDER_MOVE_MAX);
+	plim_order_leave(&task, clock, effective);
+	PROVE(task.start - before.start == (plim_order_before(clock, before.start) ? request : 0),
+	      "one that owes owes a request more");
+	PROVE(task.deadline - task.start == before.deadline - before.start, "the request stays");
+	PROOF_REACHED();
+}
+
+/* checks off: unsigned-overflow conversion (virtual time wraps on purpose) */
+void prove_runs_before_their_turn_let_a_group_owe_no_more_than_a_task(void)
+{
+	plim_u64 clock = nondet_u64(), share = any_u64(1, 1ULL << 27), was, added, most;
+
+	was = clock + (plim_u64)any_s64(-(plim_s64)NEAR, (plim_s64)NEAR);
+	most = plim_order_delta(PLIM_ORDER_DEBT_MAX_NS, share);
+	added = plim_order_group_early(was, clock, any_u64(1, PLIM_NSEC_PER_SEC), share);
+	PROVE(!plim_order_before(was + added, was), "its clock goes forward");
+	PROVE(added == 0 || !plim_order_before(clock + most, was + added), "the largest debt");
+	PROVE(added > 0 || !plim_order_before(was, clock + most), "up to which all counts");
+	PROOF_REACHED();
+}
+
+/* checks off: unsigned-overflow conversion (virtual time wraps on purpose) */
+void prove_a_yield_gives_up_the_rest_or_the_largest_credit(void)
+{
+	plim_u64 clock = nondet_u64();
+	struct plim_order task = any_task(clock), before = task;
+
+	plim_order_yield(&task);
+	PROVE(task.start - before.start <= PLIM_ORDER_CREDIT_NS, "no more virtual time");
+	PROVE(task.deadline == before.deadline, "of the present request");
+	PROVE(plim_order_is_served(&task) || task.start - before.start == PLIM_ORDER_CREDIT_NS,
+	      "all of it, unless that is longer");
+	PROOF_REACHED();
+}
+
+/* checks off: unsigned-overflow conversion (virtual time wraps on purpose) */
 void prove_no_credit_comes_along_to_another_tier(void)
 {
 	plim_u64 clock = nondet_u64();

@@ -64,6 +64,8 @@
 #define PLIM_ORDER_CREDIT_NS PLIM_ORDER_REQUEST_MAX_NS
 /* Most that a task can owe that runs before its turn: no less than the longest request. */
 #define PLIM_ORDER_DEBT_MAX_NS (100 * PLIM_NSEC_PER_MSEC)
+/* Most virtual time that a move costs: the longest request at a 340,000th of the unit's weight. */
+#define PLIM_ORDER_MOVE_MAX (1ULL << 40)
 /* Longest run that is charged at once (68 s): bounds a step of virtual time by 2^56. */
 #define PLIM_ORDER_RUN_MAX_NS (1ULL << 36)
 /* Sleep after which a task is placed like a new one. */
@@ -263,6 +265,21 @@ static __always_inline plim_u64 plim_order_group_clock(plim_u64 group_clock, pli
 }
 
 /*
+ * Virtual time that a run of @ran_ns before its turn adds to the clock of a group with this
+ * @share: no more than a task may owe for such runs. They move no other clock, and the group's
+ * tasks that wake wait until that clock has passed the group's.
+ */
+static __always_inline plim_u64 plim_order_group_early(plim_u64 group_clock, plim_u64 clock,
+						       plim_u64 ran_ns, plim_u64 share)
+{
+	plim_u64 most = clock + plim_order_delta(PLIM_ORDER_DEBT_MAX_NS, share);
+
+	if (!plim_order_before(group_clock, most))
+		return 0;
+	return plim_min(plim_order_delta(ran_ns, share), most - group_clock);
+}
+
+/*
  * The floor for a task of a group that wakes: a request behind the group's clock. Else
  * tasks that wake in turn would each begin without what the others have had.
  */
@@ -348,10 +365,14 @@ plim_order_sleep(struct plim_order *task, plim_u64 clock, int fixed_request)
 						      PLIM_ORDER_REQUEST_MIN_NS);
 }
 
-/* A task gives up the rest of its request, as sched_yield() does in the fair class. */
+/*
+ * A task gives up the rest of its request, as sched_yield() does in the fair class, or as much as
+ * any task may be owed: else a light task that yields in a loop would make virtual time wrap.
+ */
 static __always_inline void plim_order_yield(struct plim_order *task)
 {
-	task->start = plim_order_later(task->start, task->deadline);
+	if (plim_order_before(task->start, task->deadline))
+		task->start += plim_min(task->deadline - task->start, PLIM_ORDER_CREDIT_NS);
 }
 
 /* Moves a task to another queue: the distance from the clock stays the same. */
@@ -360,6 +381,23 @@ plim_order_move(struct plim_order *task, plim_u64 from_clock, plim_u64 to_clock)
 {
 	task->start += to_clock - from_clock;
 	task->deadline += to_clock - from_clock;
+}
+
+/*
+ * A task that has run has left a queue for another, with this @clock. Clocks are behind the mean of
+ * their tasks by up to a request: one that owes would come before those that have had less, at each
+ * move anew, and get twice its share. It owes a request more.
+ */
+static __always_inline void
+plim_order_leave(struct plim_order *task, plim_u64 clock, plim_u64 effective)
+{
+	plim_u64 request =
+		plim_min(plim_order_delta(task->request_ns, effective), PLIM_ORDER_MOVE_MAX);
+
+	if (!plim_order_before(clock, task->start))
+		return;
+	task->start += request;
+	task->deadline += request;
 }
 
 /*
@@ -377,7 +415,7 @@ static __always_inline void plim_order_forfeit(struct plim_order *task, plim_u64
 
 /*
  * Bounds the debt of a task that runs before its turn, at each of which runs it grows: one in
- * turn owes no more than a request. At the lowest weight it is below 2^47.
+ * turn owes no more than a request, or two if it moves. At the lowest weight it is below 2^47.
  */
 static __always_inline void
 plim_order_forgive(struct plim_order *task, plim_u64 clock, plim_u64 effective)

@@ -250,8 +250,9 @@ static __noinline void charge_task(struct task_struct *p, struct task_ctx *t, s3
 	else if (c->tier == PLIMSOLL_TIER_BATCH || c->tier == PLIMSOLL_TIER_BACKGROUND)
 		server_counts(c, ran_ns, now);
 	plim_order_charge(&t->order, ran_ns, effective_weight(t, p));
-	cgroup_clock_charge(t, llc_of(cpu), ran_ns);
+	cgroup_clock_charge(t, llc_of(cpu), ran_ns, c->runs_early);
 	t->has_run = 1;
+	t->ran_on = cpu + 1;
 	gc->run_ns += ran_ns;
 	if (is_unlimited(chain))
 		return;

@@ -156,7 +156,7 @@ static __always_inline bool tier_has_work(u32 tier, u32 tier_of_prev, s32 cpu)
 /*
  * The queue of a tier to serve first: that of this CPU or of its shard, whichever has
  * the earlier deadline, as the shard compares it. 0: neither, because both are empty, or
- * because the present task @keeps this CPU.
+ * because the task of prev_deadline @keeps this CPU.
  */
 __noinline u64 queue_to_serve(u32 tier, s32 cpu, bool keeps)
 {

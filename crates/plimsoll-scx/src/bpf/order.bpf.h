@@ -5,10 +5,11 @@
  * A place is a tier of a shard or of a CPU: its clock is the latest start of the tasks
  * that were picked there. Tasks that may run on one CPU only are at the place of that
  * CPU: where they overload it they fall behind the shard's clock, and one that sleeps
- * must not be placed behind that of another CPU. A task that changes its place keeps
- * the distance from the clock, but for what it is owed if it changes its tier. One that does not
- * run in its turn, because it has waited too long, holds a lock, or waited elsewhere, moves no
- * clock: all others would forfeit as much as it owes.
+ * must not be placed behind that of another CPU. A task that changes its place keeps the distance
+ * from the clock, but loses what it is owed if it changes its tier; else, if its CPUs have changed
+ * since it ran, and it owes, it owes a request more. One that does not run in its turn, because it
+ * has waited too long, holds a lock, or waited elsewhere, moves no clock: all others would forfeit
+ * as much as it owes.
  *
  * A CPU compares the tasks of its own place with those of its shard by the shift, the
  * virtual time from one to the other. It grows when bound tasks have fallen further
@@ -84,6 +85,12 @@ static __always_inline u32 cpu_place(s32 cpu, u32 tier)
 	return CPU_PLACES + (u32)cpu * PLIMSOLL_TIERS_PADDED + tier + 1;
 }
 
+/* Whether it is that of a CPU. */
+static __always_inline bool is_of_cpu(u32 place)
+{
+	return place > CPU_PLACES;
+}
+
 /* The place of a task of this tier that runs or waits on a CPU. */
 static __always_inline u32 place_of(const struct task_ctx *t, s32 cpu, u32 tier)
 {
@@ -142,6 +149,19 @@ static __always_inline void order_returns(struct task_ctx *t)
 	parked = __sync_lock_test_and_set(&t->parked_clock, 0);
 	if (parked)
 		__sync_fetch_and_add(&t->stood, clock_at(place) - parked);
+}
+
+/*
+ * Whether a task comes to this place because its CPUs have changed since it ran. That costs once
+ * after each run, so that others cannot starve it by changing them. A wake-up on another of its
+ * CPUs is free.
+ */
+static __always_inline bool
+has_moved(const struct task_ctx *t, const struct task_struct *p, u32 place)
+{
+	return t->place != place && t->place && t->ran_on &&
+	       (is_of_cpu(t->place) != is_of_cpu(place) ||
+		!bpf_cpumask_test_cpu(t->ran_on - 1, p->cpus_ptr));
 }
 
 /* Moves a task to the clock of a place. */
@@ -221,20 +241,25 @@ static __always_inline u64 *cgroup_clock_of(const struct task_ctx *t, u32 llc)
 	return clocks ? &clocks->tiers[tier_counted(t->counted)] : NULL;
 }
 
-/* Charges a run to the clock of a task's cgroup. */
-static __always_inline void cgroup_clock_charge(const struct task_ctx *t, u32 llc, u64 ran_ns)
+/* Charges a run, in its turn or before, to the clock of a task's cgroup. */
+static __always_inline void
+cgroup_clock_charge(const struct task_ctx *t, u32 llc, u64 ran_ns, bool is_early)
 {
-	u64 *clock = cgroup_clock_of(t, llc), was, least;
+	u64 *clock = cgroup_clock_of(t, llc), was, least, share, llc_clock;
 	struct cgroup_record *record = record_at(t->cgroup);
 	u32 tier = tier_counted(t->counted);
 
 	if (!clock || !record)
 		return;
 	was = READ_ONCE(*clock);
-	least = plim_order_group_clock(was, READ_ONCE(shard_of(llc)->clocks[tier]));
+	share = READ_ONCE(record->tiers[tier].share);
+	llc_clock = READ_ONCE(shard_of(llc)->clocks[tier]);
+	least = plim_order_group_clock(was, llc_clock);
 	if (least != was)
 		__sync_val_compare_and_swap(clock, was, least);
-	__sync_fetch_and_add(clock, plim_order_delta(ran_ns, READ_ONCE(record->tiers[tier].share)));
+	__sync_fetch_and_add(clock,
+			     is_early ? plim_order_group_early(least, llc_clock, ran_ns, share)
+				      : plim_order_delta(ran_ns, share));
 }
 
 /* The earliest start of a task that wakes, by what its cgroup has had. */

@@ -97,6 +97,7 @@ static __always_inline void task_joins_queue(struct task_struct *p, struct task_
 					     struct plimsoll_cpu *c, s32 cpu, u32 tier, u64 now)
 {
 	u32 place = place_of(t, cpu, tier);
+	bool moves;
 
 	/*
 	 * To the queue of a CPU, which then is locked. One that has run there comes back:
@@ -105,8 +106,13 @@ static __always_inline void task_joins_queue(struct task_struct *p, struct task_
 	if (t->in_own_queue && (t->slept_ns || t->place != place) &&
 	    !(c->runs_bound && c->tier == tier) && !scx_bpf_dsq_nr_queued(cpu_queue(cpu, tier)))
 		cpu_clock_catches_up(c, llc_of(cpu), tier);
+	moves = has_moved(t, p, place);
 	order_follow(t, place);
 	load_enters(t, p, tier);
+	if (moves) {
+		plim_order_leave(&t->order, clock_at(place), effective_weight(t, p));
+		t->ran_on = 0;
+	}
 	cgroup_follow_again(p, t, now);
 	order_join(t, p, llc_of(cpu), now);
 }
@@ -140,15 +146,22 @@ static __always_inline bool others_wait(const struct plimsoll_cpu *c, s32 cpu)
 }
 
 /*
- * Whether a normal task that preempts the one that runs on a CPU is the next in order: all that
- * wait are behind one that runs in its turn, and perhaps before one that does not, be it in a
- * server slice. If a task of a cgroup that owes much went before them it would move the clock past
- * their deadlines, and all of them would run before those who have had their share.
+ * Whether no normal task that waits for a CPU comes before one with this @deadline, as the shard
+ * compares it. The deadline of the running task says nothing about them, least of all if that runs
+ * before its turn or in a server slice. A task that owes much and preempts it would move the clock
+ * past their deadlines.
  */
-static __always_inline bool is_next(const struct plimsoll_cpu *c, u32 llc, s32 cpu)
+static __always_inline bool is_next(struct plimsoll_cpu *c, u32 llc, s32 cpu, u64 deadline)
 {
-	return (c->tier == PLIMSOLL_TIER_NORMAL && !c->runs_early) ||
-	       !tier_waits(llc, cpu, PLIMSOLL_TIER_NORMAL);
+	u64 of_prev = c->prev_deadline, first;
+
+	if (!tier_waits(llc, cpu, PLIMSOLL_TIER_NORMAL))
+		return true;
+	/* A dispatch that has unlocked the run queue meanwhile wants its own again. */
+	c->prev_deadline = deadline;
+	first = queue_to_serve(PLIMSOLL_TIER_NORMAL, cpu, true);
+	c->prev_deadline = of_prev;
+	return !first;
 }
 
 /* Whether a task of a lower tier comes from that queue while normal work waits for its CPU. */
@@ -363,7 +376,7 @@ void BPF_STRUCT_OPS(plimsoll_enqueue, struct task_struct *p, u64 enq_flags)
 	if (goes_at_once && tier == PLIMSOLL_TIER_NORMAL) {
 		if (p->policy != POLICY_BATCH && enq_flags & SCX_ENQ_WAKEUP &&
 		    preempts(c, tier, shared_deadline(c, t, tier), t->order.request_ns, now) &&
-		    is_next(c, llc, cpu)) {
+		    is_next(c, llc, cpu, shared_deadline(c, t, tier))) {
 			c->is_taken = 1;
 			enq_flags |= SCX_ENQ_PREEMPT;
 			/* A bound task has no other CPU to go to. */
@@ -501,20 +514,23 @@ void BPF_STRUCT_OPS(plimsoll_running, struct task_struct *p)
 	if (c->run_is_counted)
 		__sync_fetch_and_add(&group->nr_running, 1);
 	tier = tier_of(group, t, p) & PLIMSOLL_TIER_MASK;
-	/* It may come from another LLC, or from a queue that does not keep its order. */
 	place = place_of(t, cpu, tier);
-	in_order = in_order && t->place == place;
-	/* It stopped for a change of its own, and has moved the clock already. */
 	goes_on = c->slice_pid == p->pid;
+	/*
+	 * It may come from another LLC, or from a queue that does not keep its order; or the kernel
+	 * has queued it, as it does with a task that may not migrate.
+	 */
+	in_order = in_order && t->place == place && (goes_on || !t->has_run);
 	order_follow(t, place);
 	load_enters(t, p, tier);
 	/* Others have come and gone while it waited, by which it is charged. */
 	cgroup_follow(p, t, now);
+	/* A task that goes on after a change has moved the clock at its start. */
 	if (!goes_on)
 		c->runs_early = !in_order;
 	if (in_order && !goes_on)
 		clocks_follow(t, c, llc_of(cpu), tier);
-	else
+	else if (!in_order)
 		plim_order_forgive(&t->order, clock_at(place), effective_weight(t, p));
 	tier_is_seen(tier);
 	c->slot = t->slot;

@@ -266,6 +266,7 @@ struct task_ctx {
 		      */
 	u8 in_idle; /* cpu.idle of its cgroup, or of one above, makes it background */
 	u32 place; /* whose clock its order follows; 0: none yet */
+	u32 ran_on; /* the last CPU, from 1; 0: none, or the move from there is paid */
 	/*
 	 * That clock as it was parked, 0: it is not; and the virtual time for which it was, which
 	 * its order has not followed yet. Atomic: also by timers and by CPUs that park it while

@@ -111,6 +111,12 @@ impl Task {
         unsafe { ffi::plim_order_move(&mut self.raw, from_clock, to_clock) }
     }
 
+    /// Comes from another queue to this clock after a run: a debt grows by a request.
+    pub fn leave(&mut self, clock: u64, effective: u64) {
+        // SAFETY: accesses only the task.
+        unsafe { ffi::plim_order_leave(&mut self.raw, clock, effective) }
+    }
+
     /// Comes to a queue of another tier: what it is owed is forfeited.
     pub fn forfeit(&mut self, clock: u64) {
         // SAFETY: accesses only the task.

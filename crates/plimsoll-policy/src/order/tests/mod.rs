@@ -3,6 +3,8 @@
 
 mod calls;
 
+use std::mem;
+
 use proptest::prelude::*;
 
 use self::calls::{PART_WHOLE, REQUEST_MAX_NS, Task, WEIGHT_UNIT};
@@ -86,6 +88,8 @@ struct Member {
     state: State,
     left_of_burst_ns: u64,
     ran_ns: u64,
+    /// Since a move cost it a request.
+    has_run: bool,
     /// Place by whose clock its order is.
     place: usize,
     nr_moves: usize,
@@ -131,6 +135,7 @@ impl Machine {
             },
             left_of_burst_ns: demand.burst_ns,
             ran_ns: 0,
+            has_run: false,
             place: demand.route[0],
             nr_moves: 0,
             moves_at_ns: demand.stay_ns,
@@ -250,6 +255,9 @@ impl Machine {
         let (service, changes_tier) = (self.service(task), self.tier_of(from) != self.tier_of(to));
         let member = &mut self.members[task];
         member.order.move_to(from_clock, clock);
+        if from != to && !changes_tier && mem::take(&mut member.has_run) {
+            member.order.leave(clock, member.effective);
+        }
         member.place = to;
         if changes_tier {
             // Nor does it count here what has passed there.
@@ -409,6 +417,7 @@ impl Machine {
             let member = &mut self.members[task];
             member.order.charge(step_ns, member.effective);
             member.ran_ns += step_ns;
+            member.has_run = true;
             member.left_of_burst_ns -= step_ns;
             let is_over = member.left_of_burst_ns == 0;
             if is_over {
@@ -639,5 +648,36 @@ fn a_light_task_has_the_share_that_a_throttled_one_leaves() {
                 "{heavier} times as heavy, {period_ns} ns: {light_ns}, of {exact_ns}"
             );
         }
+    }
+}
+
+/// Runs burners of nice 0 at these places for 10 s, of which the first takes its places in turn, a run
+/// at each. Returns the time of the first, and the most that any other had, in milliseconds.
+fn ran_in_turn(route: &[usize], others: &[usize], nr_llcs: usize, nr_cpus: usize) -> [u64; 2] {
+    let mut demands = vec![demand(0, 100 * MS, 0); 1 + others.len()];
+    demands[0].route = route.to_vec();
+    for (demand, place) in demands[1..].iter_mut().zip(others) {
+        demand.route = vec![*place];
+    }
+    let mut machine = Machine::new(&demands, nr_llcs, nr_cpus);
+    machine.run_for(10_000 * MS).expect("the bounds hold");
+    let ran_ns = machine.members.iter().map(|member| member.ran_ns);
+    let ran_ms: Vec<_> = ran_ns.map(|ran_ns| ran_ns / MS).collect();
+    [ran_ms[0], *ran_ms[1..].iter().max().expect("others")]
+}
+
+#[test]
+fn a_task_gets_no_more_by_moves() {
+    let routes: [(&[usize], &[usize], usize, usize); 3] = [
+        // Binds itself to the CPU, and not, beside nine others.
+        (&[0, 1], &[0; 9], 1, 1),
+        // Binds itself to CPUs of an LLC, to each of which two others are bound.
+        (&[1, 2], &[1, 1, 2, 2], 1, 2),
+        // Goes to LLCs of a CPU, in each of which are two others.
+        (&[0, 1], &[0, 0, 1, 1], 2, 2),
+    ];
+    for (route, others, nr_llcs, nr_cpus) in routes {
+        let [ran_ms, of_others_ms] = ran_in_turn(route, others, nr_llcs, nr_cpus);
+        assert!(ran_ms <= of_others_ms + 13, "{ran_ms}, {of_others_ms}");
     }
 }
