@@ -111,7 +111,7 @@ fn web_server(results: &Results) -> String {
         let [p99, ran, waited] =
             ["p99_us", "server_ran_us", "server_waited_us"].map(|name| results.figure(&cell, name));
         if ran.is_some() {
-            let times = [micros(p99), number(ran, 0), number(waited, 0)];
+            let times = [micros(p99), micros(ran), micros(waited)];
             table.row([vec![policy.words().to_owned()], times.to_vec()].concat());
         }
     }
