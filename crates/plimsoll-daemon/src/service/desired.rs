@@ -106,21 +106,3 @@ impl Desired {
         Self::foreign("/g", group, serde_json::from_str(json).unwrap(), false)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn without_bursts_every_quota_has_one_of_0_and_nothing_else_changes() {
-        let knobs = |json: &str| -> Knobs { serde_json::from_str(json).unwrap() };
-        let quota = knobs(r#"{"quota": "50ms/100ms", "burst": "20ms", "nice": "3"}"#);
-        assert_eq!(with_burst(quota.clone(), true), quota);
-        let off = knobs(r#"{"quota": "50ms/100ms", "burst": "0", "nice": "3"}"#);
-        assert_eq!(with_burst(quota, false), off);
-        let bare = knobs(r#"{"quota": "50ms/100ms"}"#);
-        assert_eq!(with_burst(bare, false).burst, Some(Burst { burst_ns: 0 }));
-        let cap = knobs(r#"{"cap": "50%"}"#);
-        assert_eq!(with_burst(cap.clone(), false), cap);
-    }
-}

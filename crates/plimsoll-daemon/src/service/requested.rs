@@ -88,35 +88,6 @@ mod tests {
 
     use super::*;
 
-    fn one() -> Requested {
-        let mut all = Requested::default();
-        let knobs = serde_json::from_str(r#"{"class": "batch"}"#).unwrap();
-        let set = Asked {
-            knobs,
-            best_effort: true,
-            is_scheduled: false,
-        };
-        all.overrides.insert("/a".into(), set);
-        all
-    }
-
-    #[test]
-    fn requests_are_read_as_written_and_no_requests_leave_no_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let runtime = RuntimeFolder::at(folder.path());
-        assert_eq!(Requested::read(&runtime), (Requested::default(), None));
-        one().write(&runtime).unwrap();
-        assert_eq!(Requested::read(&runtime), (one(), None));
-        let without_burst = Requested {
-            burst_off: true,
-            ..Requested::default()
-        };
-        without_burst.write(&runtime).unwrap();
-        assert_eq!(Requested::read(&runtime), (without_burst, None));
-        Requested::default().write(&runtime).unwrap();
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-    }
-
     #[test]
     fn a_damaged_file_is_renamed_and_reported() {
         let folder = tempfile::tempdir().unwrap();

@@ -11,6 +11,7 @@ use plimsoll_daemon::config::Config;
 use plimsoll_daemon::control::protocol::{Answer, Choice, Request, RunRequest, SetRequest};
 use plimsoll_daemon::log::Log;
 use plimsoll_daemon::service::{self, Service};
+use plimsoll_daemon::state::State;
 use plimsoll_engine::undo::UndoReport;
 
 use crate::kernel::{
@@ -92,6 +93,14 @@ impl Rig {
         let name = name.into();
         let release = true;
         self.ask(Request::End { name, release }, None);
+    }
+
+    fn state(&mut self) -> Box<State> {
+        let (target, details) = (None, false);
+        match self.ask(Request::Show { target, details }, None) {
+            Answer::State(state) => state,
+            answer => panic!("{answer:?}"),
+        }
     }
 
     fn pass(&mut self, seconds: u64) {
@@ -248,8 +257,17 @@ fn a_process_that_has_changed_its_group_goes_home_in_the_end() {
     assert_eq!([&*place(5), &*place(6)], ["plimsoll/b", "plimsoll/a"]);
     rig.end("b");
     assert_eq!([&*place(5), &*place(6)], ["s", "plimsoll/a"]);
+    rig.pass(9);
     rig.end("a");
     assert_eq!([place(5), place(6)], ["s"; 2]);
+    // An owner without groups ends two seconds later.
+    rig.pass(1);
+    assert!(!rig.0.as_ref().unwrap().is_ending());
+    rig.pass(1);
+    assert!(rig.0.as_ref().unwrap().is_ending());
+    let requests = Path::new(RUNTIME).join("requested.json");
+    let left = simulated::with(|kernel| kernel.disk().text(&requests));
+    assert_eq!(left, None);
 }
 
 #[test]
@@ -315,12 +333,17 @@ fn a_quota_that_the_kernel_refuses_twice_is_put_back_by_the_next_owner() {
 #[test]
 fn bursts_that_are_switched_off_are_in_no_file_until_they_are_on_again() {
     let mut rig = Rig::new();
-    let burst = || text("d/cpu.max.burst");
+    let burst = |file: &str| text(file).unwrap();
     rig.ask(set("/d", r#"{"quota": "1cpus", "burst": "10ms"}"#), None);
-    assert_eq!(burst().as_deref(), Some("10000"));
-    for (enabled, usec) in [(false, "0"), (true, "10000")] {
+    assert_eq!(burst("d/cpu.max.burst"), "10000");
+    // A burst of others beside a quota of ours.
+    others_write("s/cpu.max.burst", "5000");
+    rig.ask(set("/s", QUOTA), None);
+    for (enabled, usec, theirs) in [(false, "0", "0"), (true, "10000", "5000")] {
         rig.ask(Request::Burst { enabled }, None);
-        assert_eq!(burst().as_deref(), Some(usec));
+        rig.start(None);
+        assert_eq!(burst("d/cpu.max.burst"), usec);
+        assert_eq!(burst("s/cpu.max.burst"), theirs);
         let plan = rig.ask(set("/d", r#"{"burst": "10ms"}"#), None);
         let plan = serde_json::to_string(&plan).unwrap();
         assert_eq!(plan.contains("bursts of all groups are off"), !enabled);
@@ -343,21 +366,45 @@ fn enforce_gives_back_a_controller_that_others_switch_off() {
         assert_eq!(text("d/a/cpu.max").as_deref(), Some("30000 100000"));
         assert_eq!(text("d/b/cpu.idle").as_deref(), Some("1"));
         assert_ne!(text("d/b/cpu.max").as_deref(), Some("max 100000"));
-        let request = Request::Show {
-            target: None,
-            details: false,
-        };
-        let Answer::State(state) = rig.ask(request, None) else {
-            panic!("no state");
-        };
-        assert_eq!(state.daemon.counters.foreign_changes, 2 * round);
+        assert_eq!(rig.state().daemon.counters.foreign_changes, 2 * round);
     }
+}
+
+#[test]
+fn what_others_write_is_noticed_and_stays_until_the_next_change_of_ours() {
+    let mut rig = Rig::new();
+    rig.start(Some(RULE));
+    let others = |rig: &mut Rig, round| {
+        others_write("d/cpu.max", "80000 100000");
+        rig.pass(3);
+        assert_eq!(text("d/cpu.max").as_deref(), Some("80000 100000"));
+        let state = rig.state();
+        assert_eq!(state.daemon.counters.foreign_changes, round);
+        let changed = &state.groups[0].statistics.as_ref().unwrap().foreign_changes;
+        assert!(changed[0].contains("was changed to `80000"), "{changed:?}");
+    };
+    let ours = [
+        (Request::Reload, "20000 100000"),
+        (set("web", QUOTA), "20000 100000"),
+        // The kernel has no parts of a microsecond.
+        (set("web", r#"{"quota": "0.333333cpus"}"#), "33333 100000"),
+    ];
+    for (round, (request, written)) in (1..).zip(ours) {
+        others(&mut rig, round);
+        rig.ask(request, None);
+        assert_eq!(text("d/cpu.max").as_deref(), Some(written));
+    }
+    rig.reset("web");
+    assert_eq!(text("d/cpu.max").as_deref(), Some("20000 100000"));
 }
 
 #[test]
 fn a_group_that_others_remove_before_any_event_is_read_is_made_again() {
     let mut rig = Rig::new();
     rig.run("a", 5);
+    let taken = rig.try_run("a", 5);
+    let told = "group `a` exists already; choose another --name, or see `plimsoll show a`";
+    assert_eq!(taken, Answer::Refused(told.into()));
     others_move(5, "s");
     others_remove("plimsoll/a");
     rig.pass(3);
@@ -537,14 +584,7 @@ fn a_cgroup_that_a_process_above_it_has_made_useless_is_shown_as_not_in_force() 
     rig.start(Some(
         "version = 1\n[[group]]\nname = \"jobs\"\nmatch = { cgroup = \"/d/*\" }\nquota = \"20ms/100ms\"\n",
     ));
-    let problem = |rig: &mut Rig| {
-        let target = Some("/d/job1".to_owned());
-        let details = false;
-        match rig.ask(Request::Show { target, details }, None) {
-            Answer::State(state) => state.groups[0].problem.clone(),
-            answer => panic!("{answer:?}"),
-        }
-    };
+    let problem = |rig: &mut Rig| rig.state().groups[0].problem.clone();
     assert_eq!(problem(&mut rig), None);
     // The kernel takes it, because no cgroup inside has any.
     others_move(5, "d");

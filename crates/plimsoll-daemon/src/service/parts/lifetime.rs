@@ -61,20 +61,3 @@ impl Lifetime {
         self.leaves_groups
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use plimsoll_cgroupfs::os;
-
-    #[test]
-    fn the_service_ends_after_the_linger_time_without_use() {
-        let start = os::now();
-        let mut lifetime = Lifetime::begin(start, true);
-        lifetime.note_use(start + LINGER);
-        lifetime.end_if_unused(start + LINGER * 2 - Duration::from_millis(1));
-        assert!(!lifetime.is_ending());
-        lifetime.end_if_unused(start + LINGER * 2);
-        assert!(lifetime.is_ending() && !lifetime.leaves_groups());
-    }
-}

@@ -1,7 +1,6 @@
 //! `plimsoll daemon`: promises to operators and users.
 
 mod cpus;
-mod foreign;
 mod lifecycle;
 mod reload;
 pub mod rig;
