@@ -93,18 +93,6 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_at_first_is_put_back_after_several_changes() {
-        let mut rig = Setting::new("5000");
-        set(&mut rig, "5ms").unwrap();
-        assert_eq!(rig.nr_recorded(), 0, "it is so already");
-        set(&mut rig, "2ms").unwrap();
-        set(&mut rig, "3.5ms").unwrap();
-        assert_eq!((rig.now().as_str(), rig.nr_recorded()), ("3500", 1));
-        assert_eq!(rig.put_back().problems, [""; 0]);
-        assert_eq!((rig.now().as_str(), rig.nr_recorded()), ("5000", 0));
-    }
-
-    #[test]
     fn a_kernel_without_it_and_a_read_only_one_are_told_apart() {
         let mut rig = Setting::new("5000");
         fs::remove_file(&rig.file).unwrap();

@@ -69,23 +69,6 @@ mod tests {
     }
 
     #[test]
-    fn lazy_preemption_is_put_back_also_after_a_kill() {
-        for is_killed in [false, true] {
-            let mut rig = Setting::new("full (lazy)\n");
-            assert!(set(&mut rig));
-            assert!(rig.now().starts_with("full"));
-            // Order in which the kernel shows it.
-            rig.write("(full) lazy\n");
-            if is_killed {
-                rig.recover();
-            } else {
-                assert_eq!(rig.put_back().problems, [""; 0]);
-            }
-            assert!(rig.now().starts_with("lazy"));
-        }
-    }
-
-    #[test]
     fn what_somebody_else_has_chosen_since_is_left_alone() {
         let mut rig = Setting::new("none full (lazy)\n");
         set(&mut rig);

@@ -298,17 +298,6 @@ mod tests {
     }
 
     #[test]
-    fn a_later_task_of_the_same_number_is_another() {
-        let me = TaskId::of(std::process::id().cast_signed()).unwrap();
-        assert!(me.exists());
-        let before = TaskId {
-            start_time: me.start_time - 1,
-            ..me
-        };
-        assert!(!before.exists());
-    }
-
-    #[test]
     fn a_thread_has_its_policy_from_its_process_and_that_from_its_parent() {
         let pid = std::process::id().cast_signed();
         let tid = nix::unistd::gettid().as_raw();

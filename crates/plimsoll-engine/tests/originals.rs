@@ -841,6 +841,10 @@ fn a_limit_of_others_on_an_own_cgroup_without_one_stays() {
     rig.run("job", 5, r#"{"weight": "70"}"#);
     let quota = quota_of(Version::V2, "plimsoll/job");
     assert_eq!(quota.as_deref(), Some("10000 100000"));
+    // The idle mark of a soft cap is its loop's: no change is refused beside it.
+    rig.run("soft", 5, r#"{"soft-cap": "5%"}"#);
+    others_write("plimsoll-soft-soft/cpu.idle", "1");
+    rig.run("soft", 5, r#"{"soft-cap": "5%", "quota": "20ms/100ms"}"#);
 }
 
 /// On v1 the cgroup of a task refuses a limit around it that is below its own.
@@ -848,6 +852,7 @@ fn a_limit_of_others_on_an_own_cgroup_without_one_stays() {
 fn a_quota_comes_to_a_group_whose_tasks_have_caps_above_it() {
     let mut rig = Rig::on(Version::V1);
     rig.run("job", 5, r#"{"cap": "50%", "per-task": true}"#);
+    assert_eq!(quota_of(Version::V1, "plimsoll/job").as_deref(), Some("-1"));
     // As the loop does for each task.
     others_create("plimsoll/job/task-5");
     others_write("plimsoll/job/task-5/cpu.cfs_quota_us", "50000");

@@ -43,25 +43,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_switch_is_refused_beside_processes_except_in_the_root() {
-        let folder = tempfile::tempdir().unwrap();
-        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
-        write("cgroup.procs", "7\n");
-        write("cgroup.subtree_control", "memory\n");
-        let hierarchy = Arc::new(Hierarchy::at_folder(folder.path(), Version::V2));
-        let check = || check_enabling(&CpuGroup::at(&hierarchy, ""));
-        assert!(check().is_ok());
-        write("cgroup.type", "domain\n");
-        let refused = check().unwrap_err().to_string();
-        assert!(refused.contains("holds process 7 itself"), "{refused}");
-        write("cgroup.subtree_control", "cpu memory\n");
-        assert!(check().is_ok());
-        write("cgroup.subtree_control", "memory\n");
-        write("cgroup.procs", "");
-        assert!(check().is_ok());
-    }
-
-    #[test]
     fn a_tree_without_its_files_is_refused_and_nothing_is_left() {
         let folder = tempfile::tempdir().unwrap();
         let hierarchy = Arc::new(Hierarchy::at_folder(folder.path(), Version::V1));

@@ -80,19 +80,3 @@ fn one_that_was_replaced_between_open_and_lock_is_not_taken_over() {
     fs::write(&path, "").unwrap();
     assert!(!is_at(&file, &path));
 }
-
-#[test]
-fn a_damaged_journal_is_read_as_far_as_it_goes() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut journal = Journal::create(folder.path(), &header("a")).unwrap();
-    journal.record(&[entry("1")]).unwrap();
-    journal.append("{\"gone\": 7}\n").unwrap();
-    journal.record(&[entry("2")]).unwrap();
-    assert!(journal.read().unwrap_err().to_string().contains("line 3"));
-    assert!(journal.rewrite(&[]).is_err());
-    let parsed = journal.read_valid().unwrap();
-    assert_eq!(parsed.entries, [entry("1"), entry("2")]);
-    let aside = journal.set_aside().unwrap();
-    assert!(aside.ends_with("a.journal.damaged") && aside.exists());
-    assert!(list(folder.path()).unwrap().is_empty());
-}

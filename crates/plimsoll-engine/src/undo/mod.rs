@@ -322,9 +322,12 @@ mod tests {
         let key = "x".repeat(10_000);
         let damage = format!("{{\"{key}\":{{}}}}\n").repeat(3);
         fs::write(&path, format!("{whole}{damage}")).unwrap();
-        let journal = Journal::take_over(&path).unwrap().unwrap();
+        let mut journal = Journal::take_over(&path).unwrap().unwrap();
+        let refused = journal.rewrite(&[]).unwrap_err().to_string();
+        assert!(refused.contains("line 2"), "{refused}");
         let mut report = UndoReport::default();
         undo_journal(journal, &mut report).unwrap();
+        assert!(!path.exists() && path.with_extension("journal.damaged").exists());
         let [problem] = &*report.problems else {
             panic!("{report:?}")
         };

@@ -40,7 +40,7 @@ fn groups_are_shown_together_or_one_by_its_name_its_cgroup_or_a_process_in_it() 
 fn tasks_are_shown_of_one_capped_cgroup_and_refused_of_several() {
     let mut host = Host::new();
     let (one, other) = (host.group("one"), host.group("other"));
-    let sleeper = host.start_in(&one, ["sleep", "600"]);
+    let burner = host.start_in(&one, ["sh", "-c", "while :; do :; done"]);
     let both = of_cgroup(&format!("{}/*", host.base_path()));
     let text = rule("both", &both, "cap = \"50%\"\nhalf-life = \"5s\"");
     let daemon = Daemon::start(&host, &text);
@@ -51,12 +51,10 @@ fn tasks_are_shown_of_one_capped_cgroup_and_refused_of_several() {
         .json();
     let rates = &document["group"]["statistics"]["task_rates"];
     assert_eq!(rates["nr_tasks"], 1, "{document}");
-    assert_eq!(rates["tasks"][0]["tid"], sleeper.pid(), "{document}");
-    assert_eq!(rates["tasks"][0]["command"], "sleep", "{document}");
-    assert!(
-        rates["tasks"][0]["rate_ppm"].as_u64() < Some(500_000),
-        "{document}"
-    );
+    let task = &rates["tasks"][0];
+    assert_eq!(task["tid"], burner.pid(), "{document}");
+    assert_eq!(task["command"], "sh", "{document}");
+    assert!(task["rate_ppm"].as_u64() > Some(0), "{document}");
     let plain = host.run(["show", &shown_one, "--json"]).good().json();
     assert_eq!(plain["group"]["statistics"].get("task_rates"), None);
     let several = host.run(["show", "both", "--tasks"]);
@@ -66,6 +64,6 @@ fn tasks_are_shown_of_one_capped_cgroup_and_refused_of_several() {
         "{line}"
     );
     daemon.stop();
-    sleeper.kill_hard();
+    burner.kill_hard();
     drop(other);
 }

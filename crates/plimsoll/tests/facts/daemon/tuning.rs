@@ -82,6 +82,12 @@ mod vm_only {
         daemon.write("");
         daemon.restart();
         assert!(is_as_before());
+        // The next owner puts nothing back once more.
+        fs::write(MODES, OURS).unwrap();
+        daemon.kill_hard();
+        daemon.restart();
+        assert!(!is_as_before(), "it is somebody else's");
+        fs::write(MODES, BEFORE).unwrap();
 
         reload(&daemon, &tuned);
         wait_until("it is tuned once more", is_tuned);
