@@ -81,7 +81,9 @@ mod tests {
             CpuStat::parse(v1, Version::V1),
             CpuStat::parse(v2, Version::V2)
         );
-        assert_eq!(CpuStat::parse(v2, Version::V2).throttled_usec, 1_580_000);
+        let stat = CpuStat::parse(v2, Version::V2);
+        let bursts = (stat.nr_bursts, stat.burst_usec);
+        assert_eq!((stat.throttled_usec, bursts), (1_580_000, (1, 20_000)));
         assert_eq!(CpuStat::parse_usage_ns(v2), Some(5_000));
         assert_eq!(CpuStat::parse_usage_ns(v1), None);
     }

@@ -1,6 +1,6 @@
 //! Quota, period and burst in the kernel's files. The lab measures the shares.
 
-use crate::common::{Host, bandwidth_us, max_with_burst, wait_until};
+use crate::common::{Host, bandwidth_us, max_with_burst};
 
 #[test]
 fn a_burst_of_others_above_the_quota_is_cut_while_the_limit_lasts() {
@@ -30,20 +30,4 @@ fn a_burst_of_others_above_the_quota_is_cut_while_the_limit_lasts() {
     host.run(["set", &target, "--reset"]).good();
     host.end_idle_owner();
     host.assert_as(&before);
-}
-
-/// A load whose demand is below its quota on average, and above it in a period.
-#[test]
-fn bursts_are_counted() {
-    let host = Host::new();
-    let load = "service --workers 1 --burst-size 1 --burst-every 330ms \
-                --service const:9ms --duration 80000s";
-    let saving = host.start_load("--name saving --quota 5ms/100ms --burst 5ms", load);
-    wait_until("the group is there", || host.normal("saving").exists());
-    wait_until("it uses what it has saved", || {
-        let nr_bursts = &host.show("saving")["statistics"]["quota"]["nr_bursts"];
-        nr_bursts.as_u64() > Some(0)
-    });
-    saving.stop();
-    host.assert_clean();
 }

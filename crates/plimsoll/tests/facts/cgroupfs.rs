@@ -8,6 +8,7 @@ use plimsoll_cgroupfs::{CpuGroup, Hierarchy};
 
 use crate::cases::{self, Machine};
 use crate::common::{Host, Running, max, wait_until, wait_until_busy};
+use crate::rig::remove_group;
 
 /// A host with its processes.
 struct Real {
@@ -87,9 +88,6 @@ fn counters_follow_usage_and_end_with_the_cgroup() {
     assert!(0 < stat.nr_throttled && stat.nr_throttled <= stat.nr_periods);
     assert!(stat.throttled_usec > 0);
     load.stop();
-    wait_until("it can be removed", || {
-        let mut folders = group.folders().into_iter();
-        folders.all(|folder| !folder.exists() || fs::remove_dir(folder).is_ok())
-    });
+    remove_group(&group);
     assert!(counter.read_ns().unwrap_err().is_gone());
 }

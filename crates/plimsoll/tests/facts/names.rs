@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
-use crate::common::{Host, bandwidth_us, has_processes, wait_until};
+use crate::common::{Host, bandwidth_us, wait_until};
 use crate::rig::{Daemon, of_cgroup, remove_group, rule};
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_cgroupfs::name::text_of;
@@ -85,21 +85,4 @@ fn odd_cgroup_is_set_by_its_bytes_through_a_link_and_by_the_name_in_json() {
     let missing = host.run(["show", "/nowhere\x1b[31m"]);
     assert!(missing.refusal().contains("\\x1b[31m"), "{missing:?}");
     remove_group(&group);
-}
-
-#[test]
-fn command_of_any_bytes_is_shown_escaped() {
-    let host = Host::new();
-    let is_escaped = |text: &str| text.contains("a\\xff\\x1b[31m") && !text.contains('\x1b');
-    let run = ["run", "--name", "odd", "--"].map(OsStr::new);
-    let odd = OsStr::from_bytes(ODD);
-    let missing = host.run(run.iter().chain([&odd]));
-    assert_eq!(missing.code(), 127, "{missing:?}");
-    assert!(is_escaped(missing.one_line()), "{missing:?}");
-    let sleep = ["sh", "-c", "exec sleep 600"].map(OsStr::new);
-    let running = host.start(run.iter().chain(&sleep).chain([&odd]));
-    wait_until("it runs", || has_processes(&host.normal("odd")));
-    let shown = host.run(["show", "odd"]).good().stdout;
-    assert!(is_escaped(&shown), "{shown:?}");
-    running.stop();
 }

@@ -107,7 +107,7 @@ mod tests {
         let group = GroupState {
             problem: Some("it is gone\nand more".into()),
             statistics: None,
-            subject: "true".into(),
+            subject: "a\x1b[31m".into(),
             origin: KnobOrigin::CommandLine,
             ..tenant()
         };
@@ -118,6 +118,7 @@ mod tests {
         let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
         assert!(lines.contains(&"PROBLEM     it is gone and more"));
         assert!(lines.contains(&"belongs to  tenants"));
+        assert!(lines.contains(&"runs        a\\x1b[31m"));
         assert!(lines[2].ends_with("(owner: pid 42)"));
     }
 

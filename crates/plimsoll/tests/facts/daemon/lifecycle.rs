@@ -9,20 +9,6 @@ use crate::common::{Host, wait_until};
 use crate::moments::Changes;
 use crate::rig::{Daemon, of_cgroup, quota_us, rule, rule_of, shown};
 
-#[test]
-fn a_check_reads_the_file_and_does_nothing() {
-    let mut host = Host::new();
-    let text = rule_of("web", &host.group("web"), "quota = \"1cpus\"");
-    let daemon = Daemon::ready(&host, &text);
-    let config = daemon.config();
-    let check = || host.run(["daemon", "--check", "--config", config.to_str().unwrap()]);
-    assert!(check().good().stdout.contains("1 group"));
-    daemon.write_raw("version = 1\nenforcer = \"some\"\n");
-    let bad = check();
-    assert!(bad.refusal().contains("plimsoll.toml:2:12: enforcer"));
-    daemon.assert_as_before();
-}
-
 /// Metrics of a daemon, as they come over HTTP.
 pub fn metrics(daemon: &Daemon) -> String {
     let log = daemon.log();
