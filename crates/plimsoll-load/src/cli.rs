@@ -152,26 +152,19 @@ mod tests {
 burn --threads -1 => threads = -1
 burn --threads 0 => threads = 0
 burn --threads 1025 => threads = 1025
-burn --duration 0s => duration = 0s
 burn --duration 25h => duration = 25h
-burn --duration 5parsec => duration = 5parsec
 storm --cpu-each 0s => cpu-each = 0s
 storm --cpu-total 1ms => cpu-total / processes = 500ns
 storm --processes 0 --cpu-total 1s => processes = 0
 storm --cpu-each 1ms --parallel 0 => parallel = 0
 storm --cpu-each 1ms --parallel 257 => parallel = 257
-steady --percent NaN => percent = NaN
 steady --percent -5 => percent = -5
-steady --percent x => percent = x
 steady --percent 100.5 => percent = 100.5
 steady --percent 5 --grain 0s => grain = 0s
 service --rate 0 => rate = 0
-service --rate NaN => rate = NaN
 service --service const:0s => service = const:0s
 service --service const:5 => service = const:5
-service --service const:11s => service = const:11s
 service --service exp:1ns => service = exp:1ns
-service --service exp:NaN => service = exp:NaN
 service --service gauss:1ms => service = gauss:1ms
 service --burst-size 0 --burst-every 1s => burst-size = 0
 service --workers 0 => workers = 0
