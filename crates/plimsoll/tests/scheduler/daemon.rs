@@ -9,8 +9,8 @@ use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::enforcer::EnforcerKind;
 
 use crate::common::{SetOnDrop, is_stopped, wait_until};
-use crate::daemon_rig::{Daemon, is_idle, of_cgroup, quota_us, rule, rule_of, shown};
-use crate::rig::{EagerHugePages, Rig, cgroup_id, rig, state};
+use crate::daemon_rig::{Daemon, is_idle, of_cgroup, quota_us, rule, shown};
+use crate::rig::{Rig, cgroup_id, rig, state};
 
 /// A batch group of the file for all cgroups of the base that are called so.
 pub fn jobs(rig: &Rig, knobs: &str) -> String {
@@ -144,24 +144,4 @@ fn a_group_that_is_made_anew_is_limited_before_its_processes_are_in_it() {
     limited_in_change_to("cgroup", EnforcerKind::Cgroup);
     command.stop();
     daemon.stop();
-}
-
-#[test]
-fn normal_groups_are_scheduled_until_they_end() {
-    let rig = rig();
-    let _eager = EagerHugePages::start(20);
-    let (job, web) = (rig.group("job-1"), rig.group("web"));
-    let loads = [rig.fair_burners(&job, 1, 1), rig.fair_burners(&web, 2, 1)];
-    let jobs = jobs(&rig, QUOTA);
-    let burst = "quota = \"20ms/100ms\", burst = \"100ms\"";
-    let both = format!("{jobs}{}", rule_of("web", &web, burst));
-    let daemon = Daemon::start(rig.host, &both);
-    for (group, quota) in [(&job, 30_000), (&web, 20_000)] {
-        rig.assert_quota(&shown(group), quota, 100_000);
-        assert_eq!(quota_us(group), -1);
-    }
-    daemon.reload_with(&jobs);
-    assert!(rig.is_scheduled(&job) && rig.slot(&web).is_none());
-    daemon.stop();
-    loads.into_iter().for_each(|load| load.kill_hard());
 }

@@ -37,12 +37,21 @@ fn an_exit_by_sysrq_is_reported_and_the_group_is_limited_again() {
     let (rig, work) = limited_group();
     throw_out();
     expect_reload(&rig, 1);
-    let before = rig.quota("work").nr_periods;
+    let counts = || {
+        let now = rig.statistics("work");
+        [
+            now.quota.unwrap().nr_periods,
+            now.batch.unwrap().total.run_usec,
+        ]
+    };
+    wait_until("it has run for a second", || counts()[1] > 1_000_000);
+    let before = counts();
     // Only the owner keeps the group.
     work.send(Signal::SIGSTOP);
     throw_out();
     expect_reload(&rig, 2);
-    assert!(rig.quota("work").nr_periods > before, "the counters go on");
+    let after = counts();
+    assert!(after[0] > before[0] && after[1] > before[1], "they go on");
     work.send(Signal::SIGCONT);
     work.stop();
 }

@@ -20,8 +20,9 @@ fn batch_and_normal_cgroups_are_scheduled() {
     let rig = rig();
     let (early, web) = (rig.group("job-early"), rig.group("web"));
     let before = rig.fair_burners(&early, 1, 1);
-    let beside = rig.host.start_in(&web, ["sleep", "100000"]);
-    let rules = jobs(&rig, "") + &rule_of("web", &web, "nice = 3");
+    let beside = rig.fair_burners(&web, 2, 1);
+    let knobs = "nice = 3, quota = \"20ms/100ms\", burst = \"100ms\"";
+    let rules = jobs(&rig, "") + &rule_of("web", &web, knobs);
     let daemon = Daemon::start(rig.host, &rules);
     rig.wait_until_scheduled(&early);
     let late = rig.host.base().child("job-late");
@@ -30,7 +31,8 @@ fn batch_and_normal_cgroups_are_scheduled() {
     let after = rig.fair_burners(&late, 2, 1);
     rig.wait_until_scheduled(&late);
     rig.wait_until_scheduled(&web);
-    assert!(!is_idle(&web));
+    rig.assert_quota(&shown(&web), 20_000, 100_000);
+    assert!(!is_idle(&web) && quota_us(&web) == -1);
     // Beside it, a command of root's joins the same scheduler.
     let own = rig.batch_burners("own", "", 1, 1);
     rig.wait_until_scheduled(&rig.host.batch("own"));

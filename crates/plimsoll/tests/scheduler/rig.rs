@@ -510,12 +510,12 @@ pub fn cgroup_id(group: &CpuGroup) -> u64 {
 pub struct EagerHugePages(Vec<(PathBuf, String)>);
 
 impl EagerHugePages {
-    pub fn start(pause_ms: u64) -> Self {
+    pub fn start() -> Self {
         let folder = Path::new("/sys/kernel/mm/transparent_hugepage/khugepaged");
         let files = ["scan_sleep_millisecs", "alloc_sleep_millisecs"];
         let old = files.map(|file| (folder.join(file), text(&folder.join(file))));
         for (file, _) in &old {
-            fs::write(file, pause_ms.to_string()).unwrap();
+            fs::write(file, "0").unwrap();
         }
         Self(old.into())
     }

@@ -1,10 +1,7 @@
 //! The limit of each CPU.
 
-use nix::sched::{CpuSet, sched_setaffinity};
-use nix::unistd::Pid;
-
 use crate::clock::{MEASURED, rates_of_tasks, sleep_ms};
-use crate::common::nr_cpus;
+use crate::common::{bind, nr_cpus};
 use crate::figure::{SPEC_4, near};
 use crate::scheduler_rig::{all_cpus, burners, rig};
 
@@ -21,9 +18,7 @@ fn cpu_limit() {
     SPEC_4.figure(what, each, "% of each CPU", near(50.0, 0.5));
     // Two on each CPU, so that their usage is that of the CPU.
     for (index, tid) in tids.iter().enumerate() {
-        let mut set = CpuSet::new();
-        set.set(index % cpus).unwrap();
-        sched_setaffinity(Pid::from_raw(*tid), &set).unwrap();
+        bind(*tid, [index % cpus]).unwrap();
     }
     sleep_ms(500);
     let rates = rates_of_tasks(&tids, MEASURED);

@@ -1,7 +1,6 @@
 //! The scheduler and its groups outlive commands that end or are killed, and the owner.
 
 use crate::common::Running;
-use crate::daemon_rig::kill_all;
 use crate::rig::{Rig, wait_for_threads};
 use crate::shared::with_command;
 
@@ -54,26 +53,6 @@ fn next_owner(rig: &Rig) {
     rig.host.kill_owner();
     rig.batch_sleeper("third").stop();
     assert_ne!(rig.host.owner_pid(), before);
-}
-
-#[test]
-fn groups_of_killed_commands_stay_scheduled_until_their_processes_end() {
-    let rig = with_command();
-    let (first, second) = two_groups(&rig);
-    let (one, two) = (rig.host.batch("first"), rig.host.batch("second"));
-    let before = look(&rig);
-    first.kill_hard();
-    second.kill_hard();
-    expect_same_scheduler(&rig, &before);
-    assert_eq!(rig.host.owner_pid(), before.owner);
-    let left = one.all_processes().unwrap();
-    assert!(left.len() == 1 && rig.is_scheduled(&one));
-    // A living owner keeps its groups.
-    let restored = rig.host.run(["restore", "--json"]).good().json();
-    assert_eq!(restored["undone"], serde_json::json!([]));
-    assert!(rig.is_scheduled(&one));
-    kill_all(&left);
-    kill_all(&two.all_processes().unwrap());
 }
 
 #[test]

@@ -1,49 +1,12 @@
 //! Members and slots: which tasks and cgroups the scheduler has, and what they have afterwards.
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::tasks;
 
-use crate::common::{is_alive, task_ns, tasks_below, wait_until};
+use crate::common::task_ns;
 use crate::daemon_rig::shown;
-use crate::rig::{Rig, binary_word, burners, cgroup_id};
+use crate::rig::{Rig, burners, cgroup_id};
 use crate::shared::with_command;
-
-#[test]
-fn threads_and_forked_and_executed_children_are_scheduled() {
-    let rig = with_command();
-    let script = r#""$0" load burn --threads 2 --duration 80000s &
-        "$0" load storm --processes 2 --parallel 2 --cpu-each 60s &
-        sh -c 'exec sleep 100000' & wait"#;
-    let work = rig.batch("family", "", &["sh", "-c", script, &binary_word()]);
-    let group = rig.host.batch("family");
-    // The shell, a load with two burners, one with two threads that fork and their two children,
-    // the thread of each load that waits for signals, and the sleeper.
-    wait_until("all are there", || {
-        tasks_below(&group).len() >= 12 && burners(&group).len() == 2
-    });
-    // Two burning threads, and two burning processes.
-    rig.wait_until_runnable(&group, 4);
-    rig.end("family", work);
-}
-
-#[test]
-fn tasks_that_outlive_their_command_are_scheduled_until_it_releases_them() {
-    let rig = with_command();
-    let knobs = "--quota 50ms/100ms --cpu-limit 80% --tolerance 3ms/100ms";
-    let script = "sleep 100000 & sleep 100000 & exit 0";
-    let work = rig.batch("family", knobs, &["sh", "-c", script]);
-    wait_until("it says that it stays", || work.stderr().contains("run on"));
-    let left = rig.host.batch("family").all_processes().unwrap();
-    assert_eq!(left.len(), 2);
-    assert!(rig.is_scheduled(&rig.host.batch("family")));
-    work.stop().good();
-    assert!(left.iter().all(|pid| is_alive(*pid)));
-    for pid in left {
-        kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
-    }
-}
 
 fn slots_of(rig: &Rig, group: &CpuGroup) -> usize {
     let id = cgroup_id(group);

@@ -166,7 +166,7 @@ fn kernel_thread_of_one_cpu_has_no_more_than_its_share() {
     let mut pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let is_khugepaged = |pid: &i32| command_of(*pid).as_deref() == Some("khugepaged");
     let thread = pids.find(is_khugepaged).unwrap();
-    let eager = EagerHugePages::start(0);
+    let eager = EagerHugePages::start();
     let memory = vec![1_u8; 64 << 20];
     wait_until("it never sleeps", || task_ns(thread) > Some(30_000_000));
     bind(thread, [0]).unwrap();
