@@ -215,12 +215,10 @@ mod tests {
             ("0.5\n  soon\n", "s.csv:2:3: cpu: `soon` is not a number"),
             ("0.5\n-0.1\n", "s.csv:2:1: cpu: `-0.1` is out of range"),
             ("nan\n", "s.csv:1:1: cpu: `nan` is out of range"),
-            ("1\ninf\n", "s.csv:2:1: cpu: `inf` is out of range"),
             ("10001\n", "s.csv:1:1: cpu: `10001` is out of range"),
             ("a,cpu\n1,\n", "s.csv:2:3: cpu: `` is not a number"),
             ("a,cpu\n1,2\n1\n", "s.csv:3:1: line: 1 fields"),
             ("1\n1,2\n", "s.csv:2:1: line: 2 fields"),
-            ("[1, 2]", "s.csv:1:1: line: 2 fields"),
             ("0\n0\n", "s.csv:2:1: cpu: all values are 0"),
         ] {
             let refused = refusal(text);

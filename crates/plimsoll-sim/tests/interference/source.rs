@@ -37,17 +37,3 @@ fn rows_agree_within_the_interval_except_known_differences() {
         }
     }
 }
-
-#[test]
-fn documented_differences_still_exist() {
-    // If a change of the experiment makes them vanish, docs/interference.md is
-    // wrong.
-    let published = published::rows();
-    let exponential = &published[3];
-    assert_eq!((exponential.groups, exponential.mean), (5, 0.9));
-    let cells = run(vec![exponential.row()], PERIODS, 1, 2);
-    let missed = cells[0].iter().map(|cell| cell.missed.mean);
-    for (missed, (low, high)) in missed.zip([(0.43, 0.47), (0.50, 0.55), (0.64, 0.70)]) {
-        assert!((low..high).contains(&missed), "{missed}");
-    }
-}

@@ -771,12 +771,9 @@ pub fn task_ns(tid: i32) -> Option<u64> {
 }
 
 /// CPU time of all tasks of a guest, in nanoseconds: of the top cgroups, and of each thread of the
-/// root, such as kernel threads. On v1 the root counts all tasks.
+/// root, such as kernel threads.
 pub fn busy_ns() -> u64 {
     let root = Path::new("/sys/fs/cgroup");
-    if let Ok(all) = fs::read_to_string(root.join("cpuacct/cpuacct.usage")) {
-        return all.trim().parse().unwrap();
-    }
     let used_us = |stat: String| {
         let used = stat
             .lines()
@@ -810,29 +807,25 @@ pub fn membership(pid: i32) -> String {
     text.lines().filter(matters).collect::<Vec<_>>().join("\n")
 }
 
+/// Returns the state of a thread, by the kernel's letter.
+fn thread_state(pid: i32, tid: i32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    // It stands behind the command's name in brackets.
+    stat.rsplit(") ").next()?.chars().next()
+}
+
 /// Returns whether any thread of a process lives: the first may end before the others, which keep
 /// its files open.
 pub fn is_alive(pid: i32) -> bool {
-    let lives = |tid: i32| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
-        // The fields behind the command's name in brackets.
-        let state = stat
-            .rsplit(") ")
-            .next()
-            .and_then(|rest| rest.chars().next());
-        state.is_some_and(|state| state != 'Z' && state != 'X')
-    };
+    let lives = |tid| thread_state(pid, tid).is_some_and(|state| !"ZX".contains(state));
     threads_of(pid).into_iter().any(lives)
 }
 
 /// Returns whether no thread of a process runs until the process goes on. One that has ended runs no
 /// more.
 pub fn is_stopped(pid: i32) -> bool {
-    threads_of(pid).into_iter().all(|tid| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat"));
-        let is_at_rest = |stat: String| [") T ", ") Z ", ") X "].iter().any(|it| stat.contains(it));
-        stat.is_ok_and(is_at_rest)
-    })
+    let is_at_rest = |tid| thread_state(pid, tid).is_some_and(|state| "TZX".contains(state));
+    threads_of(pid).into_iter().all(is_at_rest)
 }
 
 /// Panics with the entries that differ.
