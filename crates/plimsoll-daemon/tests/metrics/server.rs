@@ -120,28 +120,6 @@ fn a_request_that_is_never_finished_is_given_up() {
     });
 }
 
-#[test]
-fn new_clients_are_served_beside_any_number_of_idle_connections() {
-    let (server, text) = start_with_state();
-    let idle: Vec<_> = (0..200)
-        .map(|_| {
-            let mut stream = connect(server.address);
-            // A connection that was closed to make room for others may be noticed only here.
-            let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHo");
-            stream
-        })
-        .collect();
-    let answer = get(server.address, "/metrics");
-    assert_eq!(answer.body, text);
-    let is_open = |mut stream: &std::net::TcpStream| {
-        stream.set_nonblocking(true).unwrap();
-        let error = stream.read(&mut [0; 1]).err();
-        error.is_some_and(|error| error.kind() == ErrorKind::WouldBlock)
-    };
-    let open = idle.iter().filter(|stream| is_open(stream)).count();
-    assert!(open < 9, "{open} of 200 connections are still open");
-}
-
 /// Runs in a process of its own, whose memory no other test uses.
 #[test]
 fn new_clients_are_served_and_memory_bounded_beside_clients_that_never_read() {

@@ -1,40 +1,11 @@
 //! Members and slots: which tasks and cgroups the scheduler has, and what they have afterwards.
 
-use plimsoll_cgroupfs::CpuGroup;
 use plimsoll_engine::tasks;
 
 use crate::common::task_ns;
 use crate::daemon_rig::shown;
-use crate::rig::{Rig, burners, cgroup_id};
+use crate::rig::burners;
 use crate::shared::with_command;
-
-fn slots_of(rig: &Rig, group: &CpuGroup) -> usize {
-    let id = cgroup_id(group);
-    rig.slots().into_iter().filter(|slot| *slot == id).count()
-}
-
-#[test]
-fn a_cgroup_has_one_slot_until_it_is_reset() {
-    let rig = with_command();
-    let foreign = rig.group("foreign");
-    let guest = rig.host.start_in(&foreign, ["sleep", "100000"]);
-    rig.set(&foreign, "--quota 20ms/100ms");
-    assert_eq!(slots_of(&rig, &foreign), 1);
-    let changed = rig.set(&foreign, "--quota 30ms/100ms");
-    assert!(changed.stdout.contains("30ms/100ms"), "{changed:?}");
-    assert_eq!(slots_of(&rig, &foreign), 1);
-    let path = shown(&foreign);
-    let words = ["set", &path, "--enforcer", "cgroup", "--quota", "9ms/100ms"];
-    let refused = rig.host.run(words);
-    assert!(refused.refusal().contains("allowed: auto, sched-ext"));
-    rig.reset(&foreign);
-    assert_eq!(slots_of(&rig, &foreign), 0);
-    rig.set(&foreign, "--quota 40ms/100ms");
-    assert_eq!(slots_of(&rig, &foreign), 1);
-    assert_eq!(rig.quota_in_force(&path), (40_000, 100_000));
-    rig.reset(&foreign);
-    guest.kill_hard();
-}
 
 /// The policy of tasks that other programs hand to a sched_ext scheduler
 /// (include/uapi/linux/sched.h).
