@@ -227,10 +227,8 @@ fn threads_name_idle_ones_as_holders() {
                 }
             });
             scope.spawn(move || {
-                let timeout = libc::timespec {
-                    tv_sec: 0,
-                    tv_nsec: 200_000_000,
-                };
+                let (tv_sec, tv_nsec) = (0, 200_000_000);
+                let timeout = libc::timespec { tv_sec, tv_nsec };
                 loop {
                     let value = word.load(Ordering::SeqCst);
                     // SAFETY: the word is never freed, and the kernel only reads the timeout.
@@ -262,15 +260,11 @@ fn named_holders_of_futexes_take_no_cpus_from_cgroups_of_more_weight() {
     let normal = rig.fair_burners(&busy, all_cpus(), nr_cpus());
     wait_until_busy(&busy);
     let used_ns = || [&liar, &busy].map(|group| group.usage_ns().unwrap());
-    let begin = used_ns();
-    let since = || {
-        let now = used_ns();
-        [now[0] - begin[0], now[1] - begin[1]]
-    };
-    wait_until("they have run", || {
-        since().iter().sum::<u64>() > 1_000_000_000
+    let [holders, others] = used_ns();
+    wait_until("the others have run", || {
+        used_ns()[1] - others > 1_000_000_000
     });
-    let [holders, others] = since();
+    let (holders, others) = (used_ns()[0] - holders, used_ns()[1] - others);
     assert!(others > 2 * holders, "{others} : {holders}");
     process.kill_hard();
     normal.kill_hard();
