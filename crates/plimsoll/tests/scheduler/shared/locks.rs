@@ -12,7 +12,7 @@ use std::thread;
 
 use plimsoll_engine::tasks;
 
-use crate::common::{nr_cpus, wait_until, wait_until_busy};
+use crate::common::{nr_cpus, wait_until};
 use crate::daemon_rig::shown;
 use crate::rig::{Rig, all_cpus, words_of_part};
 use crate::shared::with_command;
@@ -258,7 +258,6 @@ fn named_holders_of_futexes_take_no_cpus_from_cgroups_of_more_weight() {
     let process = rig.host.start_in(&liar, words);
     wait_until("it has begun", || process.stdout().contains("begun"));
     let normal = rig.fair_burners(&busy, all_cpus(), nr_cpus());
-    wait_until_busy(&busy);
     let used_ns = || [&liar, &busy].map(|group| group.usage_ns().unwrap());
     let [holders, others] = used_ns();
     wait_until("the others have run", || {
