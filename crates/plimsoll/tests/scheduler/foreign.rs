@@ -92,19 +92,11 @@ fn slots_of_removed_cgroups_are_reused() {
     let keeper = rig.group("job-0");
     let daemon = Daemon::start(rig.host, &jobs(&rig, ""));
     rig.wait_until_scheduled(&keeper);
-    let words = [
-        "set",
-        &shown(&keeper),
-        "--enforcer",
-        "cgroup",
-        "--cap",
-        "9%",
-    ];
-    let refused = rig.host.run(words);
-    assert!(
-        refused.refusal().contains("allowed: auto, sched-ext"),
-        "{refused:?}"
-    );
+    let path = shown(&keeper);
+    let refused = rig
+        .host
+        .run(["set", &path, "--enforcer", "cgroup", "--cap", "9%"]);
+    assert!(refused.refusal().contains("allowed: auto, sched-ext"));
     let job = rig.host.base().child("job-1");
     let mut slots = Vec::new();
     for _ in 0..3 {

@@ -671,7 +671,7 @@ fn a_task_gets_no_more_by_moves() {
         machine.run_for(10_000 * MS).expect("the bounds hold");
         let (first, others) = machine.members.split_first().expect("a task");
         let of_others_ns = others.iter().map(|other| other.ran_ns).max().unwrap_or(0);
-        let most_ns = of_others_ns + 13 * MS;
+        let most_ns = of_others_ns + BEHIND_MAX_NS;
         assert!(first.ran_ns <= most_ns, "{} of {most_ns}", first.ran_ns);
     }
 }

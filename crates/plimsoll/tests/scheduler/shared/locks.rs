@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use plimsoll_engine::tasks;
@@ -205,66 +205,4 @@ fn a_holder_of_a_mutex_runs_although_normal_work_fills_all_cpus() {
 #[test]
 fn the_last_user_of_a_futex_runs_although_normal_work_fills_all_cpus() {
     assert!(runs_for_a_mutex("rust") > 0);
-}
-
-const NR_PAIRS: u32 = 100;
-
-/// Pairs of threads: one that runs with the policy SCHED_IDLE, and one that waits for a futex and
-/// names the other as its holder.
-#[test]
-#[ignore = "run by the test of named holders"]
-fn threads_name_idle_ones_as_holders() {
-    thread::scope(|scope| {
-        for _ in 0..NR_PAIRS {
-            let word: &AtomicU32 = Box::leak(Box::default());
-            scope.spawn(move || {
-                // Zero: the calling thread.
-                tasks::set_policy(0, libc::SCHED_IDLE).unwrap();
-                let tid = nix::unistd::gettid().as_raw().cast_unsigned();
-                word.store(tid | libc::FUTEX_WAITERS, Ordering::SeqCst);
-                loop {
-                    std::hint::spin_loop();
-                }
-            });
-            scope.spawn(move || {
-                let (tv_sec, tv_nsec) = (0, 200_000_000);
-                let timeout = libc::timespec { tv_sec, tv_nsec };
-                loop {
-                    let value = word.load(Ordering::SeqCst);
-                    // SAFETY: the word is never freed, and the kernel only reads the timeout.
-                    unsafe {
-                        libc::syscall(
-                            libc::SYS_futex,
-                            word.as_ptr(),
-                            libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
-                            value,
-                            &raw const timeout,
-                        );
-                    }
-                }
-            });
-        }
-        println!("begun");
-    });
-}
-
-/// User space may name any thread of its process.
-#[test]
-fn named_holders_of_futexes_take_no_cpus_from_cgroups_of_more_weight() {
-    let rig = with_command();
-    let (liar, busy) = (rig.group("liar"), rig.group("busy"));
-    liar.write_weight(1).unwrap();
-    let words = words_of_part("shared::locks::threads_name_idle_ones_as_holders", &[]);
-    let process = rig.host.start_in(&liar, words);
-    wait_until("it has begun", || process.stdout().contains("begun"));
-    let normal = rig.fair_burners(&busy, all_cpus(), nr_cpus());
-    let used_ns = || [&liar, &busy].map(|group| group.usage_ns().unwrap());
-    let [holders, others] = used_ns();
-    wait_until("the others have run", || {
-        used_ns()[1] - others > 1_000_000_000
-    });
-    let (holders, others) = (used_ns()[0] - holders, used_ns()[1] - others);
-    assert!(others > 2 * holders, "{others} : {holders}");
-    process.kill_hard();
-    normal.kill_hard();
 }
